@@ -1,12 +1,11 @@
-//! Has OpenSeadragon, the viewer in the pages, fetched, to be built in. `scripts/openseadragon`
-//! checks what it gets against a hash. Where there is no network, the program is built without it,
-//! and says so.
+//! Builds in OpenSeadragon, the viewer in the pages. `scripts/openseadragon` fetches it and checks
+//! its hash. Without a network, the program is built without the viewer, and prints a warning.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// Names a file that the script has printed, where it cannot run.
+/// Names a file that the script has printed, for environments where it cannot run.
 const VARIABLE: &str = "SEEKWIRE_OPENSEADRAGON";
 
 fn main() {
@@ -14,7 +13,7 @@ fn main() {
     let to = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join("openseadragon.js");
     let bytes = match source() {
         Ok(path) => {
-            // If it goes, it is fetched again.
+            // If the file disappears, it is fetched again.
             println!("cargo:rerun-if-changed={}", path.display());
             fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
         }
@@ -31,7 +30,7 @@ fn source() -> Result<PathBuf, String> {
     if let Some(path) = env::var_os(VARIABLE) {
         return Ok(path.into());
     }
-    // Not env!: the directory may have moved since this was compiled.
+    // Not env!: the directory may have moved since compilation.
     let here = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it");
     let script = Path::new(&here).join("../../../scripts/openseadragon");
     println!("cargo:rerun-if-changed={}", script.display());

@@ -10,8 +10,7 @@
 //! - [`Slide::tile`] with [`StoredTile::to_block`], and elsewhere [`StoredTile::from_block`] and
 //!   [`StoredTile::decode`]: the process that decodes needs no access to the file.
 //! - [`Slide::tile_of`] with a [`Rendering`] of [`Slide::channels`]: a [`Tile`] of a slide that may
-//! have
-//!   channels, focal planes and times. [`Slide::raw`] returns the samples of one channel.
+//!   have channels, focal planes and times. [`Slide::raw`] returns the samples of one channel.
 //! - [`Slide::dicom`]: the instances of a slide in DICOM, with frames as they are stored and the
 //!   dataset in JSON, as in DICOMweb; a [`Heading`] describes a file that is not open.
 //!

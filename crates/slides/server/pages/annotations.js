@@ -1,4 +1,4 @@
-// Annotations over the slide: what lies in the view, asked for by view and zoom, and drawn as the
+// Annotations over the slide: those in the view are requested by view and zoom, and redrawn as the
 // view moves.
 "use strict";
 
@@ -12,18 +12,18 @@
     const viewer = OpenSeadragon.getViewer(place);
     const canvas = document.createElement("canvas");
     canvas.className = "annotations";
-    // Below the navigator, which is outside of this.
+    // Below the navigator, which is outside this element.
     viewer.canvas.style.isolation = "isolate";
     viewer.canvas.appendChild(canvas);
     const context = canvas.getContext("2d");
     let isOn = true;
 
-    // What the last answer has, the part of the slide that it is of, and its zoom.
+    // The features of the last answer, the part of the slide that they cover, and their zoom.
     let features = [];
     let asked = null;
     let request = null;
 
-    // How much around the view is asked for, as a part of it: room to move.
+    // Margin requested around the view, as a fraction of it: room to move.
     const margin = 0.25;
 
     function view() {
@@ -113,7 +113,8 @@
         };
     }
 
-    // From pixels of the slide to those of the canvas, as canvases take it.
+    // The transformation from pixels of the slide to those of the canvas, in the form that canvases
+    // take.
     function transformation() {
         const at = (x, y) => viewer.viewport.imageToViewerElementCoordinates(new OpenSeadragon.Point(x, y));
         const far = 1000;
@@ -168,7 +169,7 @@
         label(to, ratio, scale, width, height);
     }
 
-    // Names of what is large enough here to have one, as long as they do not lie on each other.
+    // Maximum names drawn: those of features that are large enough, unless they would overlap.
     const names = 60;
     function label(to, ratio, scale, width, height) {
         const line = 13 * ratio;

@@ -8,7 +8,8 @@
     let isInStep = linked.get("step") !== "no";
     let link = "";
 
-    // A view: its middle in pixels of the slide, pixels of the screen for one of these, and degrees.
+    // A view: its centre in pixels of the slide, pixels of the screen per pixel of the slide, and
+    // degrees.
     function viewOf(pane) {
         const { viewport } = pane.viewer;
         const middle = viewport.getCenter(true).times(pane.width);
@@ -27,14 +28,15 @@
         return Object.keys(one).every((key) => Math.abs(one[key] - other[key]) <= 1e-9 * Math.abs(one[key]));
     }
 
-    // From here on, both move by as much on the screen, zoom by the same factor, and turn alike.
+    // From here on, both pan by the same distance on the screen, zoom by the same factor, and
+    // rotate alike.
     function begin(panes) {
         for (const pane of panes) {
             pane.from = pane.seen = viewOf(pane);
         }
     }
 
-    // Moves the other slide as far from where it was as this one is.
+    // Moves the other slide from its starting point as far as this one has moved.
     function follow(leader, other) {
         const [from, now, to] = [leader.from, viewOf(leader), other.from];
         const turn = (from.degrees - to.degrees) * Math.PI / 180;
@@ -49,7 +51,8 @@
         [leader.seen, other.seen] = [now, viewOf(other)];
     }
 
-    // If both have microns per pixel, both are shown as large as the one that is smaller on the screen.
+    // If both have microns per pixel, shows both at the scale of the one that is smaller on the
+    // screen.
     function match(panes) {
         const perPixel = panes.map((pane) => pane.microns / viewOf(pane).scale);
         if (perPixel.every((microns) => microns > 0)) {
@@ -58,7 +61,7 @@
         }
     }
 
-    // The viewer in a frame, when its slide is open; none if it cannot be shown.
+    // The viewer in a frame, once its slide is open; null if it cannot be shown.
     async function opened(frame) {
         const name = frame === frames[0] ? "left" : "right";
         const hash = linked.get(name) ?? "";
@@ -82,7 +85,7 @@
     const frames = [...document.querySelectorAll("iframe")];
     Promise.all(frames.map(opened)).then((panes) => {
         if (panes.includes(null)) {
-            // The frame of a slide that cannot be shown says why.
+            // The frame of a slide that cannot be shown reports why.
             button.disabled = true;
             return;
         }
@@ -98,7 +101,7 @@
         }
         panes.forEach((pane, at) => {
             pane.viewer.addHandler("viewport-change", () => {
-                // A view that the other slide has brought about moves nothing.
+                // A view caused by the other slide moves nothing.
                 if (isInStep && !isSame(viewOf(pane), pane.seen)) {
                     follow(pane, panes[1 - at]);
                 }
@@ -127,7 +130,7 @@
         try {
             await navigator.clipboard.writeText(location.href);
         } catch {
-            // Without encryption, browsers let no page write there.
+            // Without encryption, browsers let no page write to the clipboard.
             text = location.href;
         }
         message.textContent = text;

@@ -58,7 +58,7 @@
         return { key, count, slider, told };
     }).filter((plane) => plane !== null);
 
-    // A plus sign is a blank in addresses.
+    // A plus sign means a space in addresses.
     const number = (input) => String(Number(input.value)).replace("+", "");
 
     function settings() {
@@ -93,14 +93,14 @@
             }, 100);
         }
     });
-    // Nothing shines beyond the border of the slide.
+    // The area beyond the border of the slide must not shine.
     document.querySelector("main").classList.toggle("dark", rows.length > 0);
     button.hidden = false;
     button.addEventListener("click", () => {
         panel.hidden = !panel.hidden;
         button.setAttribute("aria-pressed", String(!panel.hidden));
     });
-    // Where there is little room, the slide is seen first.
+    // In a small window, the slide is shown first.
     panel.hidden = window.matchMedia("(max-width: 40rem)").matches;
     button.setAttribute("aria-pressed", String(!panel.hidden));
 })();

@@ -1,7 +1,8 @@
 // The gallery: a slide that cannot be opened is listed with the reason, below the others.
 "use strict";
 
-// Errors of pictures do not rise, so they are seen on their way down; this is here before they are.
+// Errors of images do not bubble, so they are caught in the capture phase; this handler is
+// installed before they occur.
 document.addEventListener("error", async (event) => {
     const picture = event.target;
     if (!(picture instanceof HTMLImageElement)) {
@@ -13,7 +14,7 @@ document.addEventListener("error", async (event) => {
     try {
         const answer = await fetch(picture.src);
         reason = answer.ok ? "This browser cannot show it." : await answer.text();
-        // A server that is busy or asks for a token says nothing about the slide.
+        // If the server is busy or asks for a token, the slide may be fine.
         isBroken = [404, 500, 501, 502].includes(answer.status);
     } catch {
         // As it says.

@@ -1,4 +1,4 @@
-// A ruler: two clicks, or a drag, and the length between them.
+// A ruler: measures the length between two clicks, or of a drag.
 "use strict";
 
 (function () {
@@ -14,7 +14,7 @@
 
     const drawing = document.createElementNS("http://www.w3.org/2000/svg", "svg");
     drawing.setAttribute("class", "ruler");
-    // A light line below a dark one is seen on any slide.
+    // A light line below a dark one is visible on any slide.
     const lines = ["light", "dark"].map((name) => {
         const path = document.createElementNS(drawing.namespaceURI, "path");
         path.setAttribute("class", name);
@@ -24,15 +24,15 @@
     viewer.canvas.appendChild(drawing);
 
     let isOn = false;
-    // Both ends, in pixels of the slide; none if nothing is measured.
+    // Both ends, in pixels of the slide; null if nothing is measured.
     let ends = null;
-    // Whether the second click is still to come.
+    // True while the second click is awaited.
     let isOpen = false;
-    // Where the pointer went down, on the screen and on the slide; none once it moved the view.
+    // Where the pointer went down, on the screen and on the slide; null once it has moved the view.
     let pressed = null;
     let isDragged = false;
 
-    // A press that moves less is a click.
+    // A press that moves less counts as a click.
     const threshold = 5;
 
     function onSlide(event) {
@@ -123,7 +123,7 @@
         isOpen = !isOpen;
         draw();
     });
-    // Two fingers move the view; what the last of them does measures nothing.
+    // Two fingers move the view; lifting the last one measures nothing.
     viewer.addHandler("canvas-pinch", () => { pressed = null; });
     viewer.canvas.addEventListener("pointermove", (event) => {
         if (isOpen && event.pointerType === "mouse") {

@@ -1,4 +1,4 @@
-// The page of one slide: OpenSeadragon on its Deep Zoom tiles, with a scale bar and links to views.
+// The page of one slide: OpenSeadragon with its Deep Zoom tiles, a scale bar, and links to views.
 "use strict";
 
 (function () {
@@ -9,7 +9,8 @@
     }
     const microns = Number(place.dataset.microns);
 
-    // Beside another slide, this page is a frame: the page around it has the way back and the link.
+    // Beside another slide, this page is in a frame: the page around it has the back link and the
+    // link button.
     const isFramed = window.frameElement !== null && window.frameElement.className === "pane";
     if (isFramed) {
         document.documentElement.classList.add("framed");
@@ -24,8 +25,8 @@
     let settings = settingsOf(new URLSearchParams(location.hash.slice(1)));
     place.dataset.settings = settings;
 
-    // OpenSeadragon adds the query to the addresses of tiles, so the browser never shows cached tiles
-    // of another slide that had this name before.
+    // OpenSeadragon appends the query to the addresses of tiles, so the browser never shows cached
+    // tiles of an earlier slide of this name.
     function source() {
         const mix = settings === "" ? "" : "&" + settings;
         return "../" + place.dataset.address + ".dzi?v=" + place.dataset.version + mix;
@@ -36,7 +37,7 @@
         tileSources: source(),
         showNavigationControl: false,
         showNavigator: !isFramed,
-        // Slides that are in step stay as large as each other.
+        // Slides that move in step keep their scale when the window is resized.
         preserveImageSizeOnResize: isFramed,
         navigatorPosition: "TOP_RIGHT",
         navigatorAutoFade: false,
@@ -46,12 +47,12 @@
         navigatorDisplayRegionColor: "#0b57a4",
         gestureSettingsTouch: { pinchRotate: true },
         maxZoomPixelRatio: 4,
-        // Slides are looked at, not compared pixel by pixel: this does not fade.
+        // Slides are for viewing, not for comparison pixel by pixel: tiles do not fade in.
         blendTime: 0,
         timeout: 60000,
     });
 
-    // Where the middle is, in parts of the width; the zoom; degrees.
+    // Parses the centre, as fractions of the width; the zoom; degrees.
     function fromLink() {
         const words = new URLSearchParams(location.hash.slice(1));
         const view = ["x", "y", "zoom"].map((name) => parseFloat(words.get(name)));
@@ -106,7 +107,7 @@
         const text = length >= 1000 ? length / 1000 + " mm" : Number(length.toPrecision(1)) + " \u00b5m";
         bar.firstElementChild.textContent = text;
         bar.style.width = length / perPixel + "px";
-        // As microscopes are named: 40 times has a quarter of a micron in a pixel.
+        // Named as on microscopes: 40 times means a quarter of a micron per pixel.
         magnification.options[0].textContent = Number((10 / perPixel).toPrecision(2)) + "\u00d7";
         magnification.hidden = false;
         bar.hidden = false;
@@ -138,8 +139,8 @@
         }
     });
 
-    // The new image is drawn over the old one, which is removed once the new one has loaded, or a part
-    // of it could not be read: the old one must not show through.
+    // The new image is drawn over the old one, which is removed once the new one has loaded, or a
+    // part of it could not be read: the old one must not show through.
     function removeBelow(item) {
         for (let at = viewer.world.getIndexOfItem(item) - 1; at >= 0; at -= 1) {
             viewer.world.removeItem(viewer.world.getItemAt(at));
@@ -163,7 +164,8 @@
         });
     });
 
-    // OpenSeadragon mirrors the view by this key. No link says so, and it looks like another slide.
+    // OpenSeadragon mirrors the view with this key. No link records that, and the slide would look
+    // different.
     viewer.addHandler("canvas-key", (event) => {
         if (event.originalEvent.keyCode === 70) {
             event.preventDefaultAction = true;
@@ -188,7 +190,7 @@
             await navigator.clipboard.writeText(location.href);
             say("The link is copied.");
         } catch {
-            // Without encryption, browsers let no page write there.
+            // Without encryption, browsers let no page write to the clipboard.
             say(location.href);
         }
     });

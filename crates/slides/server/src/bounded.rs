@@ -1,15 +1,15 @@
-//! What was used last, within a bound in bytes.
+//! A cache of the most recently used entries, bounded in bytes.
 
 use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lru::LruCache;
 
-/// What an entry takes besides its value: the key, and the links of the list.
+/// Bytes of an entry besides its value: the key, and the links of the list.
 const OVERHEAD: usize = 256;
 
-/// A cache from which what was not used for longest goes first. Nothing is done under its lock but
-/// moving entries.
+/// A cache that evicts the least recently used entry first. Only entries are moved while its lock
+/// is held.
 pub(crate) struct Bounded<K: Hash + Eq, V> {
     limit: usize,
     state: Mutex<State<K, V>>,
@@ -21,7 +21,7 @@ struct State<K: Hash + Eq, V> {
 }
 
 impl<K: Hash + Eq, V: Clone> Bounded<K, V> {
-    /// Of at most `limit` bytes, [`OVERHEAD`] of each entry among them.
+    /// Holds at most `limit` bytes, including [`OVERHEAD`] for each entry.
     pub(crate) fn new(limit: usize) -> Self {
         Self { limit, state: Mutex::new(State { entries: LruCache::unbounded(), held: 0 }) }
     }
@@ -34,18 +34,18 @@ impl<K: Hash + Eq, V: Clone> Bounded<K, V> {
         self.state().entries.get(key).map(|(value, _)| value.clone())
     }
 
-    /// Whether it is there; it does not count as used.
+    /// True if the key is present; this does not count as a use.
     pub(crate) fn has(&self, key: &K) -> bool {
         self.state().entries.contains(key)
     }
 
-    /// Keeps a value of so many bytes. One that is larger than the bound is not kept.
+    /// Stores a value of so many bytes, unless it is larger than the bound.
     pub(crate) fn put(&self, key: K, value: V, bytes: usize) {
         let bytes = bytes.saturating_add(OVERHEAD);
         if bytes > self.limit {
             return;
         }
-        // Dropped when the lock is free again.
+        // Dropped after the lock is released.
         let mut gone = Vec::new();
         let mut state = self.state();
         state.held += bytes;
@@ -61,7 +61,7 @@ impl<K: Hash + Eq, V: Clone> Bounded<K, V> {
         drop(state);
     }
 
-    /// Bytes that it holds now, and may hold at most.
+    /// Bytes in use, and the limit.
     pub(crate) fn bytes(&self) -> (usize, usize) {
         (self.state().held, self.limit)
     }

@@ -1,8 +1,8 @@
-//! What is counted while the server runs.
+//! Counters of the running server.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts from the start on. What each is for is in [`Counters::all`].
+/// Counts since the start. [`Counters::all`] explains each.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) opened: AtomicU64,
@@ -28,42 +28,42 @@ impl Counters {
     pub(crate) fn all(&self) -> [(&'static str, &'static str, u64); 12] {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         [
-            ("slides_opened_total", "Times that a slide was opened.", of(&self.opened)),
-            ("images_kept_total", "Images that were in memory.", of(&self.kept)),
+            ("slides_opened_total", "Slides opened, counting each time.", of(&self.opened)),
+            ("images_kept_total", "Images served from memory.", of(&self.kept)),
             (
                 "images_joined_total",
-                "Images that were being made for another client already.",
+                "Images already being made for another client.",
                 of(&self.joined),
             ),
             (
                 "images_stored_total",
-                "Images that were stored tiles, and were not decoded.",
+                "Images served as stored tiles, without decoding.",
                 of(&self.stored),
             ),
             ("images_encoded_total", "Images that were encoded.", of(&self.encoded)),
             (
                 "images_cancelled_total",
-                "Images that were given up, since all their clients had gone.",
+                "Images abandoned because all their clients had disconnected.",
                 of(&self.cancelled),
             ),
             ("images_not_modified_total", "Images that a client had.", of(&self.not_modified)),
-            ("tiles_decoded_total", "Stored tiles that were decoded.", of(&self.decoded)),
+            ("tiles_decoded_total", "Stored tiles decoded.", of(&self.decoded)),
             (
                 "decoded_twice_total",
-                "Stored tiles that were decoded while they were being decoded, or kept.",
+                "Stored tiles decoded although they were being decoded or in the cache.",
                 of(&self.decoded_twice),
             ),
             (
                 "tiles_unwanted_total",
-                "Stored tiles that nobody wanted any more when their turn came.",
+                "Stored tiles no longer wanted when their turn came.",
                 of(&self.unwanted),
             ),
             (
                 "requests_refused_total",
-                "Requests that came too fast, or when there was too much to do.",
+                "Requests refused because of their rate or because the server was busy.",
                 of(&self.refused),
             ),
-            ("sent_bytes_total", "Bytes of the bodies of answers.", of(&self.bytes)),
+            ("sent_bytes_total", "Bytes of response bodies.", of(&self.bytes)),
         ]
     }
 }

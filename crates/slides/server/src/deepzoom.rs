@@ -1,7 +1,7 @@
-//! Deep Zoom: a descriptor, and tiles of levels that are each half as large as the next.
+//! Deep Zoom: a descriptor, and tiles of levels, each half as large as the next.
 //!
-//! Level 0 has one pixel, the last one is the slide. The size of a level is that of the slide,
-//! halved so often, and rounded up.
+//! Level 0 has one pixel, and the last level is the slide. The size of a level is that of the
+//! slide, halved the corresponding number of times and rounded up.
 
 use seekwire_slides_image::Level;
 
@@ -9,13 +9,12 @@ use crate::render::plan::Part;
 use crate::render::turn::{Quality, Turn};
 use crate::render::{Kind, Look, Picture, Shown};
 
-/// Sides of stored tiles with which tiles here are as large as these.
+/// Sides of stored tiles that are used as the tile size here.
 const SIDES: std::ops::RangeInclusive<u32> = 64..=1024;
-/// Of tiles where those of the slide are not square, or too small or large for viewers.
+/// Side of tiles if those of the slide are not square, or too small or large for viewers.
 const SIDE: u32 = 256;
 
-/// The side of the tiles of a slide: that of its stored ones, so that these can be given out as
-/// they are.
+/// The side of a slide's tiles: that of its stored ones, so that these can be sent unchanged.
 pub(crate) fn side(levels: &[Level]) -> u32 {
     let stored = levels.first().map(|level| (level.tile_width, level.tile_height));
     match stored {
@@ -37,11 +36,11 @@ pub(crate) fn descriptor((width, height): (u32, u32), side: u32, kind: Kind) -> 
 /// The number of the last level.
 pub(crate) fn last((width, height): (u32, u32)) -> u32 {
     let side = width.max(height).max(1);
-    // Of the logarithm to base two, what is rounded up.
+    // The logarithm to base two, rounded up.
     u32::BITS - (side - 1).leading_zeros()
 }
 
-/// A tile; `None` if there is none there.
+/// A tile; `None` if it does not exist.
 pub(crate) fn tile(
     (width, height): (u32, u32),
     side: u32,
@@ -54,7 +53,7 @@ pub(crate) fn tile(
         let here = u64::from(whole).div_ceil(1 << halvings);
         let start = u64::from(number) * u64::from(side);
         let length = here.checked_sub(start).filter(|length| *length > 0)?.min(side.into());
-        // The same in level 0, where the last pixel may be halves of nothing.
+        // The same in level 0, where the last pixel may extend beyond the slide.
         let from = start << halvings;
         let to = ((start + length) << halvings).min(whole.into());
         Some((from as u32, (to - from) as u32, length as u32))
@@ -72,7 +71,7 @@ pub(crate) fn tile(
     })
 }
 
-/// The tiles around one, those beside, above and below it first.
+/// The tiles around one; those that share a side come first.
 pub(crate) fn neighbours(
     size: (u32, u32),
     side: u32,

@@ -1,4 +1,4 @@
-//! Why something that was asked for by HTTP is not given.
+//! Why an HTTP request fails.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use seekwire_slides_image::Error;
 use crate::library::is_address;
 use crate::render::work;
 
-/// A failure, for the client to read. It names no path of this host.
+/// A failure, for the client to read. It contains no path of this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) status: StatusCode,
@@ -24,7 +24,7 @@ impl Failure {
         Self { status, what: what.into() }
     }
 
-    /// The request makes no sense.
+    /// The request is invalid.
     pub(crate) fn bad(what: impl Into<Arc<str>>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, what)
     }
@@ -33,12 +33,12 @@ impl Failure {
         Self::new(StatusCode::NOT_FOUND, what)
     }
 
-    /// A format of images that is not written here.
+    /// An image format that is not supported.
     pub(crate) fn format(what: impl Into<Arc<str>>) -> Self {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, what)
     }
 
-    /// It makes sense, but cannot be done here.
+    /// The request is valid, but not implemented.
     pub(crate) fn not_implemented(what: impl Into<Arc<str>>) -> Self {
         Self::new(StatusCode::NOT_IMPLEMENTED, what)
     }
@@ -47,18 +47,18 @@ impl Failure {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, what)
     }
 
-    /// The server ends, or has too much to do.
+    /// The server is shutting down, or is overloaded.
     pub(crate) fn unavailable(what: impl Into<Arc<str>>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, what)
     }
 
-    /// What a slide has said, which is called `id` outside and `location` here.
+    /// Converts an error of a slide, which clients know as `id` and whose path is `location`.
     pub(crate) fn of_slide(error: &Error, id: &str, location: &str) -> Self {
         let status = match error {
             Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
                 StatusCode::NOT_FOUND
             }
-            // Who asks again gets the file that there is now.
+            // A retry gets the new file.
             Error::Changed { .. } if !is_address(location) => StatusCode::SERVICE_UNAVAILABLE,
             Error::Http { .. } | Error::Changed { .. } => StatusCode::BAD_GATEWAY,
             Error::Unsupported { .. } | Error::Limit { .. } | Error::LargeTiles { .. } => {
@@ -75,12 +75,12 @@ impl Failure {
     }
 }
 
-/// A text in which a slide is called by its identifier. Addresses come without what may be a
-/// signature, as in the errors of slides.
+/// A text in which a slide is called by its identifier. Addresses appear without their query, which
+/// may be a signature, as in the errors of slides.
 pub(crate) fn outside(text: &str, id: &str, location: &str) -> String {
     let short = location.split(['?', '#']).next().unwrap_or(location);
     let text = text.replace(location, id).replace(short, id);
-    // Of a file beside it.
+    // For another file in the same directory.
     match location.rsplit_once('/') {
         Some((directory, _)) if location.starts_with('/') && !directory.is_empty() => {
             text.replace(&format!("{directory}/"), "")

@@ -1,9 +1,9 @@
-//! One piece of work for all that ask for the same thing at the same time.
+//! Performs work once for all concurrent requests for the same thing.
 //!
-//! Who asks first begins a [`Flight`]; who asks while it is under way gets a [`Ticket`] for its
-//! result. When the last ticket is dropped, because clients have gone, nobody wants the flight any
-//! more; whether that is so is decided under the lock under which others join. The lock is held for
-//! no longer than that: what one key costs keeps nobody waiting who wants another.
+//! The first request begins a [`Flight`]; requests during the flight get a [`Ticket`] for its
+//! result. When the last ticket is dropped because the clients have disconnected, the flight is no
+//! longer wanted; this is decided under the same lock under which others join. The lock is held
+//! only for that, so work for one key does not delay requests for another.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, watch};
 
-/// The flights under way, by what they are for.
+/// The flights under way, by key.
 pub(crate) struct Flights<K, V> {
     state: Mutex<State<K, V>>,
 }
@@ -28,13 +28,13 @@ struct Entry<V> {
     unwanted: Arc<Notify>,
 }
 
-/// How somebody who asks gets an answer.
+/// How a request gets its answer.
 pub(crate) enum Joined<K: Hash + Eq + Clone, V> {
-    /// It was there already.
+    /// It is available already.
     Ready(V),
-    /// It is under way.
+    /// A flight is under way.
     Later(Ticket<K, V>),
-    /// It is the caller's to fetch.
+    /// The caller must fetch it.
     First(Ticket<K, V>, Flight<K, V>),
 }
 
@@ -47,8 +47,8 @@ impl<K: Hash + Eq + Clone, V: Clone> Flights<K, V> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins the flight for `key`, if there is one, or begins it, if `ready` has nothing: a look at
-    /// what earlier flights have left behind by [`Flight::land`].
+    /// Joins the flight for `key` if there is one; otherwise begins it, unless `ready` finds a
+    /// result that an earlier flight stored in [`Flight::land`].
     pub(crate) fn join(
         self: &Arc<Self>,
         key: &K,
@@ -85,7 +85,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Flights<K, V> {
 }
 
 impl<K: Hash + Eq, V> State<K, V> {
-    /// Ends that flight, if it is under way and `condition` holds.
+    /// Ends that flight if it is still under way and `condition` holds.
     fn end(&mut self, key: &K, number: u64, condition: fn(&Entry<V>) -> bool) -> Option<Entry<V>> {
         let entry = self.under_way.get(key)?;
         if entry.number != number || !condition(entry) {
@@ -95,7 +95,7 @@ impl<K: Hash + Eq, V> State<K, V> {
     }
 }
 
-/// A claim to the result of a flight. Dropping it gives the claim up.
+/// A claim to the result of a flight, released on drop.
 pub(crate) struct Ticket<K: Hash + Eq + Clone, V> {
     flights: Arc<Flights<K, V>>,
     key: K,
@@ -104,7 +104,7 @@ pub(crate) struct Ticket<K: Hash + Eq + Clone, V> {
 }
 
 impl<K: Hash + Eq + Clone, V: Clone> Ticket<K, V> {
-    /// Waits for the result; `None`: the flight has ended without one.
+    /// Waits for the result; `None` if the flight ended without one.
     pub(crate) async fn wait(mut self) -> Option<V> {
         let result = self.result.wait_for(Option::is_some).await.ok()?;
         result.clone()
@@ -124,7 +124,7 @@ impl<K: Hash + Eq + Clone, V> Drop for Ticket<K, V> {
     }
 }
 
-/// The duty to fetch a result. If it is dropped, those with tickets are told that there is none.
+/// The duty to fetch a result. If it is dropped, the ticket holders learn that there is none.
 pub(crate) struct Flight<K: Hash + Eq + Clone, V> {
     flights: Arc<Flights<K, V>>,
     key: K,
@@ -133,14 +133,15 @@ pub(crate) struct Flight<K: Hash + Eq + Clone, V> {
 }
 
 impl<K: Hash + Eq + Clone, V: Clone> Flight<K, V> {
-    /// Ends it if nobody has a ticket; true if so. Who asks from then on begins another one. After
-    /// a false it goes on whatever becomes of the tickets, unless this is called again.
+    /// Ends the flight and returns true if there are no tickets: the next request begins another
+    /// one. If this returns false, the flight continues whatever happens to the tickets, unless
+    /// this is called again.
     pub(crate) fn ends_unwanted(&self) -> bool {
         let mut state = self.flights.state();
         state.end(&self.key, self.number, |entry| entry.tickets == 0).is_some()
     }
 
-    /// Waits until it [has ended](Self::ends_unwanted) because nobody had a ticket.
+    /// Waits until it [has ended](Self::ends_unwanted) because there were no tickets.
     pub(crate) async fn until_unwanted(&self) {
         loop {
             self.unwanted.notified().await;
@@ -150,8 +151,8 @@ impl<K: Hash + Eq + Clone, V: Clone> Flight<K, V> {
         }
     }
 
-    /// Gives the result to all that have tickets. Before anybody can ask anew, `keep` is called, so
-    /// that they find it.
+    /// Delivers the result to all ticket holders. `keep` is called before any other request can
+    /// begin a flight, so later requests find the result.
     pub(crate) fn land(self, value: V, keep: impl FnOnce()) {
         let mut state = self.flights.state();
         keep();
@@ -167,7 +168,7 @@ impl<K: Hash + Eq + Clone, V> Drop for Flight<K, V> {
     fn drop(&mut self) {
         let mut state = self.flights.state.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = state.end(&self.key, self.number, |_| true);
-        // Its sender tells others, without the lock.
+        // The sender notifies others, without the lock.
         drop(state);
         drop(entry);
     }
@@ -206,13 +207,13 @@ mod tests {
         drop(first);
         assert!(!flight.ends_unwanted());
         drop(second);
-        // Somebody comes back in time.
+        // A request joins in time.
         let Joined::Later(third) = flights.join(&1, none) else { panic!("it has ended") };
         assert!(!flight.ends_unwanted());
         drop(third);
         flight.until_unwanted().await;
         let Joined::First(other, next) = flights.join(&1, none) else { panic!("it is there") };
-        // The old one does no harm to the new one.
+        // The old flight does not disturb the new one.
         drop(flight);
         next.land(3, || {});
         assert_eq!(other.wait().await, Some(3));

@@ -1,27 +1,27 @@
 //! `seekwire slides`: whole slides in a browser. The command `seekwire` starts this program.
 //!
 //! ```text
-//! web        addresses, pages, who may ask; connections              (its first page has a map)
-//! iiif, deepzoom   what addresses of images mean: a picture
-//! rendering  what they say of channels, focal planes and times
-//! render     a picture out of a slide: as stored, or through filters (its first page has a map)
+//! web        addresses, pages, access control; connections           (its first page has a map)
+//! iiif, deepzoom   parse addresses of images
+//! rendering  parses channels, focal planes and times in addresses
+//! render     makes images from slides: as stored, or through filters (its first page has a map)
 //! annotations  GeoJSON beside a slide, by view                    (its first page has a map)
-//! workers    processes elsewhere that do a part of this           (its first page has a map)
-//! opened     open slides, each once                          opened, library, series, stamps
-//! disk       encoded images that outlive the server
-//! prefetch   neighbours of tiles, made while there is nothing else to do
-//! privacy    labels, and metadata that may name a person: who is shown them
-//! flights    one piece of work for all that ask for the same
-//! bounded    what was used last, within bytes
-//! shares     what slides on web servers may have of what all slides share
+//! workers    other processes that share the work                     (its first page has a map)
+//! opened     open slides, each opened once                    opened, library, series, stamps
+//! disk       encoded images, kept across restarts
+//! prefetch   neighbours of tiles, made while the server is idle
+//! privacy    access to labels, and to metadata that may name a person
+//! flights    work done once for all concurrent requests
+//! bounded    caches bounded in bytes
+//! shares     limits for slides on web servers, so that slow servers do not delay other slides
 //! ```
 //!
-//! axum and tokio do HTTP and waiting, and no more: what takes time is done by the threads of
-//! filters of `seekwire-flow`, or by tokio's threads for blocking where it is reading. A client
-//! that goes takes its claims with it; what nobody has a claim to is not begun.
+//! axum and tokio handle HTTP and waiting, and no more: expensive work is done by the threads of
+//! `seekwire-flow` filters, or, if it is reading, by tokio's blocking threads. When a client
+//! disconnects, its claims are dropped; work that nobody claims is not begun.
 
 #![forbid(unsafe_code)]
-// They panic if the stream cannot be written: `seekwire_program::tell` does not.
+// These macros panic if the stream cannot be written; `seekwire_program::tell` does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod annotations;
@@ -65,7 +65,7 @@ pub fn definitions() -> clap::Command {
     Arguments::command()
 }
 
-/// Does what the arguments of this process say.
+/// Runs the command given by the arguments of this process.
 #[must_use]
 pub fn main() -> ExitCode {
     if let Some(code) = seekwire_program::generate::asked(definitions) {

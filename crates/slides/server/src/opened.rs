@@ -1,4 +1,4 @@
-//! Open slides: each is opened once, however many ask, and so many stay open.
+//! Open slides: each is opened once for all requests, and a limited number stays open.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,28 +16,27 @@ use crate::render::{TOO_MANY, colour};
 use crate::shares::{self, Host, Web};
 use crate::stamps::{self, Stamp};
 
-/// Whether a file is still the same is looked up when the last look is so old.
+/// Maximum age of the last check that a file is unchanged.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// A slide that is open.
+/// An open slide.
 pub(crate) struct Open {
-    /// Of this opening: no other one has it, so that nothing which was kept of a file is given out
-    /// for the one that came in its place.
+    /// Identifies this opening, so that nothing cached for a file is served for its replacement.
     pub(crate) number: u64,
     pub(crate) id: String,
-    /// What it is called here, which no client is told.
+    /// The slide's location, which no client sees.
     pub(crate) location: String,
-    /// The web server that it is on.
+    /// The web server that has the slide.
     pub(crate) host: Option<Host>,
     pub(crate) slide: Slide,
     pub(crate) levels: Vec<Level>,
     /// The default rendering of its channels; `None` if it has no channels.
     pub(crate) rendering: Option<Arc<Rendering>>,
-    /// Whether it has a profile by which its colours can be converted.
+    /// True if it has a colour profile that can be used for conversion.
     pub(crate) converts: bool,
-    /// What of the file says whether it is the same.
+    /// Identifies the state of the file.
     pub(crate) stamp: String,
-    /// Whether it was found that the file on a server is another one now.
+    /// True once the file on a web server is known to have changed.
     changed: AtomicBool,
 }
 
@@ -47,7 +46,7 @@ impl Open {
         self.levels.first().map_or((0, 0), |level| (level.width, level.height))
     }
 
-    /// What the slide says is wrong with it; the log has all of it.
+    /// Converts an error of the slide for clients; the log has the full error.
     pub(crate) fn wrong(&self, error: &Error) -> Failure {
         tracing::warn!(slide = self.id, "{error}");
         if matches!(error, Error::Changed { .. }) {
@@ -56,24 +55,24 @@ impl Open {
         Failure::of_slide(error, &self.id, &self.location)
     }
 
-    /// Whether its stamp says after a restart, too, that it is the same. What is on a web server may
-    /// be another one, and chunks of OME-Zarr are not looked at.
+    /// True if its stamp identifies it even after a restart. A slide on a web server may be
+    /// replaced, and the chunks of OME-Zarr are not checked.
     pub(crate) fn is_known_by_stamp(&self) -> bool {
         !library::is_address(&self.location) && self.slide.format() != "ome-zarr"
     }
 
-    /// A failure in which the slide is called as clients call it.
+    /// A failure in which the slide is called by its identifier.
     pub(crate) fn outside(&self, failure: Failure) -> Failure {
         Failure { what: outside(&failure.what, &self.id, &self.location).into(), ..failure }
     }
 }
 
 fn converts(slide: &Slide, id: &str) -> bool {
-    // Colours of channels are none of a scanner.
+    // A scanner's profile does not apply to colours of channels.
     let Some(icc) = slide.icc().filter(|_| slide.channels().is_empty()) else { return false };
     let checked = colour::check(icc);
     if let Err(what) = &checked {
-        tracing::warn!(slide = id, "{what}; its colours are given out as they are");
+        tracing::warn!(slide = id, "{what}; its colours are not converted");
     }
     checked.is_ok()
 }
@@ -82,34 +81,34 @@ type Opened = Result<Arc<Open>>;
 
 struct Entry {
     opened: Opened,
-    /// Whether it stays so until the file is another one.
+    /// True if the result is final until the file changes.
     is_lasting: bool,
     stamp: String,
     checked: Instant,
 }
 
 impl Entry {
-    /// Whether it is known that what is open is not what there is.
+    /// True if the open slide is known to be outdated.
     fn is_old(&self) -> bool {
         self.opened.as_ref().is_ok_and(|open| open.changed.load(Ordering::Relaxed))
     }
 }
 
-/// The slides that are open, of those that there are.
+/// The open slides.
 pub(crate) struct Slides {
     library: Library,
     limits: Limits,
     entries: Mutex<LruCache<String, Entry>>,
     flights: Arc<Flights<String, Opened>>,
     next: AtomicU64,
-    /// Of this run, for what has no stamp of its own.
+    /// Identifies this run, for slides that have no stamp of their own.
     started: u128,
     web: Arc<Web>,
     counters: Arc<Counters>,
 }
 
 impl Slides {
-    /// Of which at most `most` are open, besides those that are being read.
+    /// Keeps at most `most` slides open, besides those being read.
     pub(crate) fn new(
         library: Library,
         most: NonZeroUsize,
@@ -134,12 +133,12 @@ impl Slides {
         &self.library
     }
 
-    /// How many are open.
+    /// Number of open slides.
     pub(crate) fn count(&self) -> usize {
         self.entries().iter().filter(|(_, entry)| entry.opened.is_ok()).count()
     }
 
-    /// How many tiles of the slides that are open are empty.
+    /// Number of empty tiles in the open slides.
     pub(crate) fn empty_tiles(&self) -> u64 {
         let entries = self.entries();
         let open = entries.iter().filter_map(|(_, entry)| entry.opened.as_ref().ok());
@@ -153,7 +152,7 @@ impl Slides {
     fn fresh(&self, id: &str) -> Option<Opened> {
         let mut entries = self.entries();
         let entry = entries.get(id)?;
-        // Who reads a file on a web server finds out that it has changed.
+        // Reads from a web server detect changes themselves.
         let is_remote = entry.opened.as_ref().is_ok_and(|open| open.host.is_some());
         if is_remote && !self.library.has(id) {
             return Some(Err(library::none()));
@@ -167,7 +166,7 @@ impl Slides {
         if let Some(opened) = self.fresh(id) {
             return opened;
         }
-        // Names that clients make up take no thread. What is open may have to be closed.
+        // Made-up names take no thread. If the slide is open, it may have to be closed.
         if self.library.is_unknown(id, Instant::now()) && !self.entries().contains(id) {
             return Err(library::none());
         }
@@ -184,10 +183,13 @@ impl Slides {
                 ticket
             }
         };
-        ticket.wait().await.unwrap_or_else(|| Err(Failure::unavailable("the server ends")))
+        ticket
+            .wait()
+            .await
+            .unwrap_or_else(|| Err(Failure::unavailable("the server is shutting down")))
     }
 
-    /// Has a slide opened when its turn comes, if somebody still wants it then.
+    /// Opens a slide when its turn comes, if it is still wanted then.
     async fn fetch(
         self: Arc<Self>,
         id: String,
@@ -205,11 +207,11 @@ impl Slides {
             let _turn = turn;
             self.look(id, flight);
         };
-        // If it panics, whoever waits is told so by the flight.
+        // If this panics, the flight notifies its waiters.
         let _ = tokio::task::spawn_blocking(look).await;
     }
 
-    /// Opens a slide, or finds that the one which is open is the one that there is.
+    /// Opens a slide, or finds that the open one is still current.
     fn look(&self, id: String, flight: Flight<String, Opened>) {
         let found = self.library.find(&id).and_then(|place| {
             let location = library::location(&place, &id)?;
@@ -217,9 +219,9 @@ impl Slides {
             Ok((location, stamp, place))
         });
         let ((opened, is_lasting), stamp) = match found {
-            // Nothing is kept of names that clients make up.
+            // Made-up names leave nothing behind.
             Err(failure) => {
-                // Closed without a lock.
+                // Closed without holding the lock.
                 let gone = self.entries().pop(&id);
                 flight.land(Err(failure), || {});
                 return drop(gone);
@@ -239,11 +241,11 @@ impl Slides {
         let entry = Entry { opened: opened.clone(), is_lasting, stamp, checked: Instant::now() };
         let mut old = None;
         flight.land(opened, || old = self.entries().push(id, entry));
-        // Closed without a lock.
+        // Closed without holding the lock.
         drop(old);
     }
 
-    /// Opens a slide, and says whether what comes of it holds for as long as the file is the same.
+    /// Opens a slide. Also returns whether the result is valid as long as the file is unchanged.
     fn open(&self, id: &str, place: &Place, location: String, stamp: &str) -> (Opened, bool) {
         Counters::add(&self.counters.opened, 1);
         let slide = match place {
@@ -255,10 +257,10 @@ impl Slides {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let stamp = match place {
             Place::File { .. } => stamp.to_owned(),
-            // It may be another one each time.
+            // It may be a different file each time.
             Place::Address(_) => format!("{stamp}-{number}"),
         };
-        // A server may be well again, and a file be readable: what else is wrong with it stays so.
+        // A server may recover, and a file may become readable; other errors are permanent.
         let is_lasting = match (&slide, place) {
             (Ok(_), _) => true,
             (Err(_), Place::Address(_)) => false,
@@ -291,7 +293,7 @@ impl Slides {
         (opened, is_lasting)
     }
 
-    /// What is another one if the file is another one.
+    /// Changes whenever the file does.
     fn stamp(&self, place: &Place, location: &str) -> String {
         match (place, std::fs::metadata(location)) {
             (Place::File { .. }, Ok(data)) => {
@@ -320,7 +322,7 @@ mod tests {
         let (web, counters) = (Arc::new(Web::new(4, 4)), Arc::new(Counters::default()));
         let slides = Slides::new(library, NonZeroUsize::MIN, work::limits(), web, counters);
         let slides = Arc::new(slides);
-        // If the last scan has ended long ago, there may be a new slide.
+        // If the last scan was long ago, there may be a new slide.
         let is_refused = (0..100).any(|number| {
             slides.library().list();
             let refused = slides.get(&format!("{number}.svs")).now_or_never();

@@ -1,8 +1,8 @@
-//! Images that are made before anybody asks for them: the neighbours of what was asked for last.
+//! Makes images before they are requested: the neighbours of the most recently requested ones.
 //!
-//! No request waits for this. One image at a time is made, by threads of which another one is left,
-//! and only while no image is being made for a client, and was not for a while. When a client asks
-//! for another one meanwhile, this one is given up; when it asks for this one, it gets it.
+//! No request waits for this. One image at a time is made, only if at least two threads do such
+//! work, and only while no image is being made for a client and none was for a while. If a client
+//! then requests another image, this one is abandoned; if it requests this one, it gets it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,13 +14,13 @@ use tokio::sync::Notify;
 use crate::opened::Open;
 use crate::render::{Images, Picture};
 
-/// That many are wanted at most; the newest are made first, the oldest forgotten.
+/// Maximum queue length; the newest images are made first, the oldest dropped.
 const WANTED: usize = 64;
-/// Clients have asked for nothing for so long. Requests of a viewer that pans follow each other
-/// faster.
+/// Time without a client that waits for an image before prefetching begins. Requests of a viewer
+/// that pans follow each other faster.
 const QUIET: Duration = Duration::from_millis(50);
 
-/// What happened, since the start.
+/// Counts since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) made: AtomicU64,
@@ -32,27 +32,27 @@ fn add(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Who wants what, and whether there is time for it.
+/// The queue of wanted images, and whether there is time for them.
 pub(crate) struct Prefetch {
     /// Neighbours of each tile.
     most: usize,
     state: Mutex<State>,
-    /// That something in the state is another.
+    /// Signals a change of the state.
     changed: Notify,
     counts: Counts,
 }
 
 struct State {
-    /// Images that clients wait for.
+    /// Number of images that clients wait for.
     busy: usize,
-    /// When the last one was there.
+    /// When a client last stopped waiting.
     ended: Instant,
     /// The newest first.
     wanted: VecDeque<Wish>,
     current: Option<Current>,
 }
 
-/// An image that may be asked for soon. It keeps no slide open.
+/// An image that may be requested soon. It does not keep the slide open.
 struct Wish {
     open: Weak<Open>,
     picture: Picture,
@@ -61,14 +61,14 @@ struct Wish {
 struct Current {
     opening: u64,
     picture: Picture,
-    /// That it is to be given up.
+    /// Signals that the image is to be abandoned.
     stop: Arc<Notify>,
 }
 
-/// What can be done now.
+/// The next step.
 enum Next {
     Make(Wish),
-    /// Nothing before that.
+    /// Wait until this time.
     At(Instant),
     Nothing,
 }
@@ -86,7 +86,7 @@ impl State {
     }
 }
 
-/// That a client waits for an image, as long as it is there.
+/// Exists while a client waits for an image.
 pub(crate) struct Busy {
     prefetch: Arc<Prefetch>,
 }
@@ -102,7 +102,7 @@ impl Drop for Busy {
 }
 
 impl Prefetch {
-    /// Of `most` neighbours of each tile, none if that is 0.
+    /// Makes `most` neighbours of each tile; 0 disables prefetching.
     pub(crate) fn new(most: usize) -> Self {
         let state =
             State { busy: 0, ended: Instant::now(), wanted: VecDeque::new(), current: None };
@@ -114,7 +114,7 @@ impl Prefetch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many neighbours of a tile are wanted.
+    /// Number of neighbours of a tile to make.
     pub(crate) fn most(&self) -> usize {
         self.most
     }
@@ -123,8 +123,8 @@ impl Prefetch {
         &self.counts
     }
 
-    /// A client asks for an image. From now on nothing is begun here; what is under way is given up,
-    /// unless it is this.
+    /// A client requests an image: until it has it, no other image is begun here, and the current
+    /// one is abandoned, unless it is the same.
     pub(crate) fn busy(self: &Arc<Self>, open: &Open, picture: &Picture) -> Busy {
         let mut state = self.state();
         state.busy += 1;
@@ -137,7 +137,7 @@ impl Prefetch {
         Busy { prefetch: Arc::clone(self) }
     }
 
-    /// These may be asked for soon, the first ones sooner.
+    /// Queues images that may be requested soon, the most likely first.
     pub(crate) fn want(&self, open: &Arc<Open>, pictures: impl Iterator<Item = Picture>) {
         let mut state = self.state();
         for (at, picture) in pictures.take(self.most).enumerate() {
@@ -154,7 +154,7 @@ impl Prefetch {
         self.changed.notify_one();
     }
 
-    /// Makes what is wanted while there is time, for ever.
+    /// Makes queued images while there is time. Never returns.
     pub(crate) async fn run(self: Arc<Self>, images: Arc<Images>) {
         loop {
             let next = self.state().next(Instant::now());
@@ -173,7 +173,7 @@ impl Prefetch {
         let stop = Arc::new(Notify::new());
         {
             let mut state = self.state();
-            // Somebody may have come since.
+            // A client may have made a request meanwhile.
             if state.busy > 0 {
                 state.wanted.push_front(wish);
                 return;
@@ -191,7 +191,7 @@ impl Prefetch {
         match made {
             None => add(&self.counts.given_up),
             Some(Ok(_)) => add(&self.counts.made),
-            // It has been told in the log.
+            // The error has been logged.
             Some(Err(_)) => {}
         }
     }

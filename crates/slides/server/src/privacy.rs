@@ -1,18 +1,18 @@
-//! Labels, and metadata that may name a person: who is shown them.
+//! Access to labels, and to metadata that may name a person.
 
 use clap::ValueEnum;
 
-/// From whom labels and macros are kept.
+/// Clients that get no labels and macros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Whom {
-    /// From all who ask
+    /// All clients
     Everybody,
-    /// From those who come by a signed address, whatever it says
+    /// Clients with a signed address, whatever it allows
     Links,
 }
 
-/// Words of keys whose values can name a patient, somebody of the staff, or a case. Scanners fill
-/// them in as they like, so it is better to hide too much.
+/// Words in keys whose values can name a patient, a member of staff, or a case. Scanners fill them
+/// in freely, so it is better to hide too much.
 const WORDS: [&str; 21] = [
     "accession",
     "artist",
@@ -37,13 +37,13 @@ const WORDS: [&str; 21] = [
     "user",
 ];
 
-/// Whether the value of a property is shown only if it is asked for.
+/// True if the value of a property is shown only on request.
 pub(crate) fn may_name_a_person(key: &str) -> bool {
     let key = key.to_lowercase();
     WORDS.iter().any(|word| key.contains(word)) && key != MODEL
 }
 
-/// It has such a word, and is about the device.
+/// Contains such a word, but describes the device.
 const MODEL: &str = "dicom.manufacturermodelname";
 
 #[cfg(test)]

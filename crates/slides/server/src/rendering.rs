@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Each channel has its number, from 0, its colour, and the values shown as black and in the full
-//! colour. Omitted parts take their defaults; channels that are not named are not shown.
+//! colour. Omitted parts take their defaults; channels that are not listed are hidden.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub(crate) fn plane(open: &Open, z: Option<&str>, t: Option<&str>) -> Result<Pla
     })
 }
 
-/// A number from 0 of so many.
+/// Parses a number below `count`.
 fn place(key: &str, what: &str, text: Option<&str>, count: u32, usual: u32) -> Result<u32> {
     let Some(text) = text else { return Ok(usual) };
     let number = digits(text).filter(|number| *number < count);
@@ -69,7 +69,7 @@ fn place(key: &str, what: &str, text: Option<&str>, count: u32, usual: u32) -> R
     number.ok_or_else(bad)
 }
 
-/// A number of digits only.
+/// Parses a number that consists of digits only.
 fn digits(text: &str) -> Option<u32> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| is_number)

@@ -1,4 +1,4 @@
-//! Which series in DICOM there are, by the beginnings of files, each of which is read once.
+//! The DICOM series, found by the beginnings of files, each of which is read once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -17,14 +17,14 @@ pub(crate) struct Series {
     /// The identifier of the slide.
     pub(crate) id: String,
     pub(crate) heading: Arc<Heading>,
-    /// Files whose names say that they are instances.
+    /// Number of files whose names are those of instances.
     pub(crate) files: usize,
 }
 
-/// All of them, by the UIDs of study and series.
+/// All series, by the UIDs of study and series.
 pub(crate) type Index = BTreeMap<(String, String), Series>;
 
-/// Those of a directory, by the UIDs of study and series.
+/// The series of a directory, by the UIDs of study and series.
 pub(crate) type Found = BTreeMap<(String, String), Files>;
 
 /// The files of a series in a directory.
@@ -33,27 +33,28 @@ pub(crate) struct Files {
     /// The first one.
     pub(crate) first: PathBuf,
     pub(crate) heading: Arc<Heading>,
-    /// How many there are.
+    /// Number of files.
     pub(crate) count: usize,
-    /// Those with the UID of an instance that another file before them has, and that one. Links to
-    /// the same file are none of them.
+    /// Files whose instance UID also belongs to an earlier file, and that file. Links to the same
+    /// file do not count.
     pub(crate) twins: Vec<(PathBuf, PathBuf)>,
 }
 
-/// Files that are no slides have no heading; others that, and the UID of their instance.
+/// The stamp of a file, and its heading and instance UID; `None` for files that are not slides.
 type Known = (Stamp, Option<(Arc<Heading>, Arc<str>)>);
 
-/// The beginnings of files that were read.
+/// Cached beginnings of files.
 #[derive(Debug, Default)]
 pub(crate) struct Headings {
     pub(crate) told: Arc<Told>,
     known: HashMap<PathBuf, Known>,
-    /// Those that were asked for since the scan began.
+    /// Those requested since the scan began.
     seen: HashMap<PathBuf, Known>,
 }
 
 impl Headings {
-    /// The series of files of one directory. What is no slide, or is broken, is of none.
+    /// The series of the files of one directory. Files that are not slides, or are malformed,
+    /// belong to none.
     pub(crate) fn series(&mut self, mut files: Vec<PathBuf>) -> Found {
         files.sort();
         let mut found = Found::new();
@@ -79,7 +80,7 @@ impl Headings {
                     entry.twins.push((file.clone(), first.clone()));
                 }
             }
-            // Most are the same for all files of a series, and kept once.
+            // Most headings are the same for all files of a series, and stored once.
             let is_same = *entry.heading == *heading;
             let heading = if is_same { Arc::clone(&entry.heading) } else { heading };
             self.seen.insert(file, (stamp, Some((heading, instance))));
@@ -99,7 +100,7 @@ impl Headings {
             Ok(heading) => heading,
             Err(error) => {
                 self.told.warn(error.to_string());
-                // One that could not be read now is read again.
+                // A file that cannot be read at the moment is tried again.
                 if matches!(error, Error::Io { .. }) {
                     return None;
                 }
@@ -109,7 +110,7 @@ impl Headings {
         Some((stamp, heading.map(|(heading, instance)| (Arc::new(heading), instance.into()))))
     }
 
-    /// A scan has ended: files that were not asked for are forgotten.
+    /// Ends a scan: forgets files that were not requested.
     pub(crate) fn sweep(&mut self) {
         self.known = std::mem::take(&mut self.seen);
         self.told.sweep();

@@ -1,4 +1,4 @@
-//! The server as a whole: from settings to its end.
+//! The server as a whole: from settings to shutdown.
 
 use std::fs;
 use std::io;
@@ -42,97 +42,98 @@ use crate::web::{self, App, connections};
 use crate::workers::allowance::{self, Allowed};
 use crate::workers::{Workers, command as worker, launched};
 
-/// Holds the token, if no file does.
+/// Contains the token, if no file does.
 const VARIABLE: &str = "SEEKWIRE_SLIDES_TOKEN";
 
-/// Threads of tokio that read: a disk answers more than one at a time. A runtime that a server runs in
-/// should have no fewer (`max_blocking_threads`): slides on web servers may have three quarters of
-/// them.
+/// Blocking tokio threads for reads: a disk handles several reads at a time. A runtime in which a
+/// server runs should have at least as many (`max_blocking_threads`): slides on web servers may use
+/// three quarters of them.
 pub const READERS: usize = 64;
-/// How long those that still read are waited for at the end.
+/// How long pending reads are waited for at the end.
 const LAST: Duration = Duration::from_secs(1);
 
-/// How a server works. Sizes are in bytes.
+/// The settings of a server. Sizes are in bytes.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Directories, files and addresses.
     pub locations: Vec<String>,
     /// `HOST:PORT`.
     pub listen: String,
-    /// Where clients reach it, without a slash at the end; `None`: as they say.
+    /// URL under which clients reach the server, without a trailing slash; `None` for the host that
+    /// the client names.
     pub base_url: Option<String>,
-    /// What clients must know.
+    /// The token that clients must send.
     pub token: Option<String>,
-    /// By which addresses are signed that let in whoever has them.
+    /// The secret that signs addresses.
     pub secret: Option<String>,
-    /// From whom labels and macros are kept; `None`: from those whose signed address does not say
-    /// otherwise.
+    /// Clients that get no labels and macros; `None` for those with a signed address that does not
+    /// allow them.
     pub no_associated: Option<Whom>,
-    /// Whether metadata are shown that may name a person.
+    /// Whether metadata that may name a person is shown.
     pub shows_persons: bool,
-    /// What connections are encrypted by; `None`: nothing.
+    /// The certificate for TLS; `None` for plain connections.
     pub tls: Option<Files>,
     /// Threads that decode, and as many that encode.
     pub threads: NonZeroUsize,
-    /// Of JPEG, from 1 to 100.
+    /// JPEG quality, from 1 to 100.
     pub quality: u8,
-    /// Encoded images that are kept.
+    /// Cached encoded images.
     pub image_cache: usize,
-    /// Decoded tiles that are kept.
+    /// Cached decoded tiles.
     pub tile_cache: usize,
-    /// Where encoded images are kept, too, and how much of them.
+    /// Directory of cached encoded images, and its limit.
     pub disk_cache: Option<(PathBuf, u64)>,
-    /// Neighbours of a tile that are made when nothing else is to be done.
+    /// Neighbours of a tile that are made while the server is idle.
     pub prefetch: u8,
-    /// Annotations that are kept; a little less of it is what one file may take.
+    /// Cached annotations; a little less is the limit of one file.
     pub annotations: usize,
-    /// Images that are being made.
+    /// Images in progress.
     pub memory: usize,
-    /// Slides that stay open.
+    /// Maximum number of open slides.
     pub open_slides: NonZeroUsize,
-    /// Whether OpenSlide is asked about files of scanners that are not read here.
+    /// Whether OpenSlide may read scanner files that are not supported here.
     pub openslide: bool,
-    /// Whether libjpeg-turbo decodes and encodes JPEG, where it is installed.
+    /// Whether libjpeg-turbo, if installed, decodes and encodes JPEG.
     pub turbojpeg: bool,
-    /// Pixels of the largest stored tile, 64 Mi at most.
+    /// Pixels of the largest stored tile, at most 64 Mi.
     pub max_tile: u64,
-    /// Pixels of the largest image along a side.
+    /// Maximum width and height of an image, in pixels.
     pub max_side: u32,
     /// Pixels of the largest image.
     pub max_area: u64,
-    /// Requests of a client in a second.
+    /// Maximum requests of a client per second.
     pub rate: Option<u32>,
-    /// Requests at the same time.
+    /// Maximum concurrent requests.
     pub requests: u32,
-    /// Connections at the same time.
+    /// Maximum concurrent connections.
     pub connections: u32,
-    /// After which a request is given up.
+    /// How long a request may take.
     pub timeout: Duration,
-    /// That requests have at the end.
+    /// How long requests may take during shutdown.
     pub grace: Duration,
-    /// Seconds for which clients may keep images.
+    /// Seconds for which clients may cache images.
     pub max_age: u32,
-    /// Lets workers come.
+    /// Where workers connect, if they may.
     pub workers: Option<WorkerSettings>,
-    /// Threads of all workers together that are given work; each costs four threads here.
+    /// Threads of all workers that are given work; each costs four threads here.
     pub worker_threads: NonZeroUsize,
-    /// By which work is dealt.
+    /// How work is distributed.
     pub policy: Policy,
-    /// What is to be held.
+    /// The guarantee for updates.
     pub guarantee: Option<Guarantee>,
 }
 
-/// How workers come to a server.
+/// How workers connect to a server.
 #[derive(Debug, Clone)]
 pub struct WorkerSettings {
     /// `HOST:PORT`.
     pub listen: String,
-    /// What they must know.
+    /// The secret that workers must know.
     pub secret: Secret,
 }
 
 impl Settings {
-    /// What holds for `seekwire slides` without options, but at a port that the system picks.
+    /// The settings of `seekwire slides` without options, except that the system picks the port.
     #[must_use]
     pub fn new(locations: Vec<String>) -> Self {
         Self {
@@ -225,7 +226,7 @@ fn token(options: &Options) -> Result<Option<String>> {
         // An empty variable counts as not set.
         None => match std::env::var(VARIABLE) {
             Ok(token) if !token.is_empty() => (token, VARIABLE.to_owned()),
-            Err(std::env::VarError::NotUnicode(_)) => bail!("{VARIABLE}: not a text"),
+            Err(std::env::VarError::NotUnicode(_)) => bail!("{VARIABLE}: not UTF-8"),
             _ => return Ok(None),
         },
     };
@@ -237,14 +238,14 @@ fn token(options: &Options) -> Result<Option<String>> {
     Ok(Some(token))
 }
 
-/// The secret that a file has.
+/// The secret in a file.
 pub(crate) fn secret(path: &Path) -> Result<String> {
     let from = path.display().to_string();
     let text = fs::read_to_string(path).with_context(|| from.clone())?;
     sign::secret(&text, &from)
 }
 
-/// A server that listens.
+/// A listening server.
 pub struct Server {
     listener: TcpListener,
     router: Router,
@@ -257,12 +258,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Looks for the slides, starts the threads and listens. Within a runtime of tokio.
+    /// Finds the slides, starts the threads and listens. Must be called within a tokio runtime.
     ///
     /// # Errors
     ///
-    /// A location that does not exist, two slides of one name, an address at which one cannot
-    /// listen, a certificate that cannot be used, no threads.
+    /// A location that does not exist, two slides of one name, an address that cannot be listened
+    /// on, an unusable certificate, or no threads.
     pub async fn bind(settings: Settings) -> Result<Self> {
         let locations = settings.locations;
         let library = tokio::task::spawn_blocking(move || Library::new(&locations)).await??;
@@ -285,18 +286,18 @@ impl Server {
         let disk = settings.disk_cache.and_then(|(place, bytes)| Disk::start(&place, bytes));
         let web = Arc::new(Web::new(READERS, settings.requests as usize));
         let images = Arc::new(Images::new(bounds, disk, Arc::clone(&web), Arc::clone(&counters))?);
-        // A thread is left for who asks; and what is guaranteed is about what is asked for.
+        // One thread stays free for requests; and a guarantee covers requested images only.
         let may_prefetch = settings.threads.get() > 1 && settings.guarantee.is_none();
         let most = if may_prefetch { settings.prefetch } else { 0 };
         let prefetch = Arc::new(Prefetch::new(most.into()));
-        // With a token, no cache that others share may have what one was given.
+        // With a token, shared caches must not store answers.
         let is_open = settings.token.is_none() && settings.secret.is_none();
         let who = if is_open { "public" } else { "private" };
         let cache = HeaderValue::from_str(&format!("{who}, max-age={}", settings.max_age))?;
         let workers = settings.workers.map(|workers| {
             let listener = std::net::TcpListener::bind(&workers.listen);
             let listener = listener
-                .with_context(|| format!("cannot let workers come to {}", workers.listen))?;
+                .with_context(|| format!("cannot listen for workers at {}", workers.listen))?;
             let threads = settings.worker_threads.get();
             let most = Allowed { workers: allowance::MOST, threads };
             Workers::start(listener, workers.secret, most, Arc::clone(&images))
@@ -341,22 +342,22 @@ impl Server {
         Ok(Self { listener, router, tls, slides, connections, grace, workers, prefetching })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The system's error.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Where workers come to, if they may.
+    /// The address for workers, if there is one.
     #[must_use]
     pub fn worker_address(&self) -> Option<SocketAddr> {
         self.workers.as_ref().map(|workers| workers.address())
     }
 
-    /// Serves until `end` comes, and until what was asked for before is answered.
+    /// Serves until `end` completes, and until earlier requests are answered.
     pub async fn run(self, end: impl Future<Output = ()>) {
         let Self { listener, router, tls, connections, grace, workers, prefetching, .. } = self;
         let acceptor = tls.as_ref().map(Tls::acceptor);
@@ -370,12 +371,12 @@ impl Server {
             let _ = tokio::task::spawn_blocking(move || workers.end()).await;
         }
         prefetching.abort();
-        // It has let go of what it held.
+        // It has released its resources.
         let _ = prefetching.await;
     }
 }
 
-/// Until one of them comes.
+/// Waits for either signal.
 async fn next([terminate, interrupt]: &mut [Signal; 2]) {
     tokio::select! {
         _ = terminate.recv() => {}
@@ -383,7 +384,7 @@ async fn next([terminate, interrupt]: &mut [Signal; 2]) {
     }
 }
 
-/// Takes all descriptors that the process may have: a slide in DICOM has one for each file.
+/// Raises the limit of open files to the maximum: a DICOM slide has many files.
 fn allow_files() {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
@@ -400,7 +401,7 @@ pub(crate) fn command(options: &Options) -> Result<()> {
         .with_max_level(options.log)
         .with_ansi(false)
         .with_writer(io::stderr)
-        // Nobody may read it any more; that is no reason to panic.
+        // The reader of the log may be gone; that is no reason to panic.
         .log_internal_errors(false)
         .init();
     let mut settings = Settings::of(options)?;
@@ -412,7 +413,7 @@ pub(crate) fn command(options: &Options) -> Result<()> {
         let secret = match (given, &launched) {
             (Some(secret), _) => secret,
             (None, Some(_)) => Secret::random()?,
-            (None, None) => bail!("what must workers know? --worker-secret FILE"),
+            (None, None) => bail!("workers need a secret: --worker-secret FILE"),
         };
         settings.workers = Some(WorkerSettings { listen, secret });
     }
@@ -426,7 +427,7 @@ pub(crate) fn command(options: &Options) -> Result<()> {
         .max_blocking_threads(READERS)
         .build()?;
     let served = runtime.block_on(async {
-        // From now on they end it well.
+        // From now on, these signals shut the server down cleanly.
         let mut signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
         let mut hangup = signal(SignalKind::hangup())?;
         let server = tokio::select! {
@@ -469,11 +470,11 @@ pub(crate) fn command(options: &Options) -> Result<()> {
         };
         tokio::select! {
             () = server.run(ended) => {}
-            () = signalled => tracing::warn!("told to end again: what is asked for is not answered"),
+            () = signalled => tracing::warn!("second signal: pending requests are not answered"),
         }
         Ok(())
     });
-    // Reads of what does not answer are not waited for.
+    // Hung reads are not waited for.
     runtime.shutdown_timeout(LAST);
     served
 }

@@ -1,6 +1,6 @@
-//! What slides on web servers may have of what all slides share: threads that read, memory, places
-//! for requests. A web server that answers slowly, or not at all, holds up what is on it, and
-//! neither the slides of other web servers nor those in files.
+//! Limits on the resources of slides on web servers: reading threads, memory, and places for
+//! requests. A web server that responds slowly or not at all delays its own slides, but not those
+//! of other web servers or in files.
 //!
 //! ```text
 //! a quarter   the slides of one web server
@@ -16,11 +16,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::failure::{Failure, Result};
 use crate::library;
 
-/// What a web server is known by.
+/// Identifies a web server.
 pub(crate) type Host = Arc<str>;
 
-/// The web server that a slide is on; `None`: it is a file. All buckets are on one, as they mostly
-/// are.
+/// The web server of a slide; `None` if it is a file. All buckets count as one server, which is
+/// usually true.
 pub(crate) fn host(location: &str) -> Option<Host> {
     if !library::is_address(location) {
         return None;
@@ -31,11 +31,11 @@ pub(crate) fn host(location: &str) -> Option<Host> {
     Some(if scheme == "s3" { "s3".into() } else { host.to_lowercase().into() })
 }
 
-/// Threads that read, and requests: of which there are so many.
+/// The shares in reading threads and in requests.
 pub(crate) struct Web {
-    /// That read.
+    /// Threads that read.
     pub(crate) threads: Shares,
-    /// That wait for a slide or an image.
+    /// Requests that wait for a slide or an image.
     pub(crate) requests: Shares,
 }
 
@@ -45,25 +45,26 @@ impl Web {
     }
 }
 
-/// How many there are for web servers of something that there is only so much of.
+/// Web servers' shares of a limited resource.
 pub(crate) struct Shares {
-    /// For one.
+    /// Limit of one web server.
     each: usize,
-    /// For all.
+    /// Limit of all web servers.
     most: usize,
     all: Arc<Semaphore>,
-    /// Those that have had some: no more than were named when the server was started.
+    /// One entry per web server that has used the resource: at most as many as the command line
+    /// names.
     hosts: Mutex<HashMap<Host, Arc<Semaphore>>>,
 }
 
-/// A part of it, until it is dropped. What is in files takes nothing.
+/// A share, released on drop. For slides in files it is empty.
 #[derive(Debug)]
 pub(crate) struct Share {
     _permits: Option<[OwnedSemaphorePermit; 2]>,
 }
 
 impl Shares {
-    /// Of so many.
+    /// Divides up a resource of this size.
     pub(crate) fn of(whole: usize) -> Self {
         let each = (whole / 4).max(1);
         let most = (whole - each).max(1);
@@ -71,17 +72,17 @@ impl Shares {
         Self { each, most, all, hosts }
     }
 
-    /// For one web server.
+    /// Limit of one web server.
     pub(crate) fn each(&self) -> usize {
         self.each
     }
 
-    /// For all of them.
+    /// Limit of all web servers.
     pub(crate) fn most(&self) -> usize {
         self.most
     }
 
-    /// How many all of them have now.
+    /// Amount that all web servers use now.
     pub(crate) fn taken(&self) -> usize {
         self.most - self.all.available_permits()
     }
@@ -92,11 +93,11 @@ impl Shares {
         Arc::clone(hosts.entry(Arc::clone(host)).or_insert_with(new))
     }
 
-    /// Waits until a web server can have so many, of [`most`](Self::most) at most. One that takes
-    /// more than [`each`](Self::each) has no others meanwhile.
+    /// Waits for a share of `count`, at most [`most`](Self::most), for a web server. A request for
+    /// more than [`each`](Self::each) waits until the web server has no other shares.
     pub(crate) async fn take(&self, host: Option<&Host>, count: usize) -> Result<Share> {
         let Some(host) = host else { return Ok(Share { _permits: None }) };
-        let ends = |_| Failure::unavailable("the server ends");
+        let ends = |_| Failure::unavailable("the server is shutting down");
         let own = self.of_host(host).acquire_many_owned(count.min(self.each) as u32);
         let own = own.await.map_err(ends)?;
         let all = Arc::clone(&self.all).acquire_many_owned(count.min(self.most) as u32);
@@ -104,7 +105,7 @@ impl Shares {
         Ok(Share { _permits: Some([own, all]) })
     }
 
-    /// One, if a web server can have it now.
+    /// A share of one, if the web server can have it now.
     pub(crate) fn try_take(&self, host: Option<&Host>) -> Option<Share> {
         let Some(host) = host else { return Some(Share { _permits: None }) };
         let own = self.of_host(host).try_acquire_owned().ok()?;
@@ -137,16 +138,16 @@ mod tests {
         assert!(one(&hosts[0]).is_none());
         held.extend((0..4).map(|_| one(&hosts[1]).unwrap()));
         assert_eq!(shares.taken(), 8);
-        // Files have theirs whatever others have.
+        // Files get theirs regardless of others.
         assert!(shares.try_take(None).is_some());
-        // More than a quarter, if all of them leave room for it, and alone.
+        // More than a quarter, if the total allows it, and alone.
         assert!(shares.take(Some(&hosts[2]), 5).now_or_never().is_none());
         held.truncate(4);
         let large = shares.take(Some(&hosts[2]), 8).now_or_never().unwrap().unwrap();
         assert!(one(&hosts[2]).is_none() && one(&hosts[3]).is_none());
         drop((large, held));
         assert_eq!((shares.taken(), shares.each(), shares.most()), (0, 4, 12));
-        // Of little there is one.
+        // There is at least one.
         let little = Shares::of(1);
         let first = little.try_take(Some(&hosts[0])).unwrap();
         assert!(little.try_take(Some(&hosts[1])).is_none());

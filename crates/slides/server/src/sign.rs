@@ -1,4 +1,4 @@
-//! `seekwire slides sign`: addresses that let in whoever has them.
+//! `seekwire slides sign`: addresses that admit their holders.
 
 use std::io::Write;
 use std::time::Duration;
@@ -20,12 +20,12 @@ pub(crate) fn command(options: &Sign) -> Result<()> {
     Ok(output.flush()?)
 }
 
-/// An address, or a path, with what lets its owner in.
+/// Signs an address or a path.
 fn sign(key: &Key, address: &str, until: u64, has_associated: bool) -> Result<String> {
     if !address.bytes().all(|byte| byte.is_ascii_graphic()) {
-        bail!("{address:?}: an address as it is sent, with %20 for a blank and the like");
+        bail!("{address:?}: not an address in URL encoding, with %20 for a space and so on");
     }
-    // What stands behind it is never sent: where a viewer shows the slide.
+    // The fragment is never sent: it selects the place that a viewer shows.
     let (address, view) = address.split_at(address.find('#').unwrap_or(address.len()));
     let start = match address.split_once("://") {
         Some((scheme, rest)) => {
@@ -45,7 +45,7 @@ fn sign(key: &Key, address: &str, until: u64, has_associated: bool) -> Result<St
     Ok(format!("{server}{}{view}", key.sign(path, until, has_associated)))
 }
 
-/// A time that is written as `90m`, `12h` or `7d`.
+/// Parses a time such as `90m`, `12h` or `7d`.
 pub(crate) fn duration(text: &str) -> std::result::Result<Duration, String> {
     let units = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)];
     let unit = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(*unit)?, seconds)));
@@ -58,12 +58,14 @@ pub(crate) fn duration(text: &str) -> std::result::Result<Duration, String> {
     seconds.map(Duration::from_secs).ok_or_else(|| "a time such as 90m, 12h or 7d".to_owned())
 }
 
-/// The first line of a file that has a secret.
+/// Returns the secret in the first line of a file.
 pub(crate) fn secret(text: &str, from: &str) -> Result<String> {
     let secret = text.lines().next().unwrap_or_default().trim();
     if secret.len() < signed::SHORTEST {
         let shortest = signed::SHORTEST;
-        bail!("{from}: {shortest} characters at least, such as `openssl rand -hex 32` prints");
+        bail!(
+            "{from}: at least {shortest} characters are needed, such as those of `openssl rand -hex 32`"
+        );
     }
     Ok(secret.to_owned())
 }
@@ -98,6 +100,6 @@ mod tests {
             assert!(seconds(wrong).is_err(), "{wrong}");
         }
         assert_eq!(secret("0123456789abcdef\nmore", "file").unwrap(), "0123456789abcdef");
-        assert!(secret("short", "file").unwrap_err().to_string().starts_with("file: 16"));
+        assert!(secret("short", "file").unwrap_err().to_string().starts_with("file: at least 16"));
     }
 }

@@ -1,5 +1,5 @@
-//! Stamps of files, which change with these: inode, length and times. Of a slide that is a directory,
-//! a hash of the names and stamps of files in it.
+//! Stamps identify states of files by inode, length and times. A slide that is a directory is
+//! identified by a hash of the names and stamps of its files.
 
 use std::fmt;
 use std::fs::{self, Metadata};
@@ -12,15 +12,15 @@ use sha2::{Digest, Sha256};
 use crate::render::work;
 use crate::web::response::hexadecimal;
 
-/// What groups and arrays of Zarr are described in, in both versions of the format.
+/// Files that describe groups and arrays of Zarr, in both versions of the format.
 const DESCRIPTIONS: [&str; 4] = ["zarr.json", ".zattrs", ".zgroup", ".zarray"];
-/// Groups in groups of an image in OME-Zarr, with the arrays in them.
+/// Maximum nesting of groups in an OME-Zarr image, including arrays.
 const DEEPEST: usize = 2;
-/// Names that are looked at in an image in OME-Zarr.
+/// Maximum names examined in an OME-Zarr image.
 const MOST: usize = 1024;
 
-/// Of a file: inode, length, and when it and its status were changed. Programs that repair a file may
-/// restore the first of these times; nobody sets the second.
+/// The stamp of a file: inode, length, and the times of its last modification and status change.
+/// Programs that repair a file may restore the modification time; nothing sets the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp([i64; 6]);
 
@@ -39,15 +39,15 @@ impl fmt::Display for Stamp {
     }
 }
 
-/// Of a series in DICOM: of all files in its directory.
+/// The stamp of a DICOM series: of all files in its directory.
 pub(crate) fn series(directory: &Path) -> String {
     let files = fs::read_dir(directory).into_iter().flatten().flatten();
     let files = files.take(work::limits().files_beside).map(|entry| entry.path());
     hash(directory, files.collect())
 }
 
-/// Of an image in OME-Zarr: of what describes it. Chunks, of which there may be millions, are not
-/// looked at.
+/// The stamp of an OME-Zarr image: of the files that describe it. Chunks, of which there may be
+/// millions, are not examined.
 pub(crate) fn image(store: &Path) -> String {
     let mut described = Vec::new();
     let mut left = MOST;
@@ -56,7 +56,7 @@ pub(crate) fn image(store: &Path) -> String {
         let files = DESCRIPTIONS.map(|name| directory.join(name));
         let found = described.len();
         described.extend(files.into_iter().filter(|file| file.is_file()));
-        // What is in an array, and in what is described by nothing, is chunks.
+        // Directories inside an array, or without a description, hold chunks.
         let is_array = described.last().is_some_and(|file| file.ends_with(".zarray"));
         if is_array || described.len() == found || depth == DEEPEST {
             continue;

@@ -1,16 +1,16 @@
-//! What is wrong for long is told once, not each time that it is looked at.
+//! Logs persistent problems once, not at each repeated check.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Warnings of looks that are made again and again.
+/// Warnings of a check that is repeated.
 #[derive(Debug, Default)]
 pub(crate) struct Told(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     before: BTreeSet<String>,
-    /// Since this look began.
+    /// Warnings since this check began.
     now: BTreeSet<String>,
 }
 
@@ -19,7 +19,8 @@ impl Told {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes it to the log, unless the look before has, or this one; whether it has.
+    /// Logs a warning, unless the previous check or this one already has. Returns whether it was
+    /// logged.
     pub(crate) fn warn(&self, what: String) -> bool {
         let mut state = self.state();
         let is_new = !state.before.contains(&what) && !state.now.contains(&what);
@@ -30,7 +31,7 @@ impl Told {
         is_new
     }
 
-    /// A look has ended: what was not wrong any more is told again when it is.
+    /// Ends a check: a problem that is gone is logged again if it reappears.
     pub(crate) fn sweep(&self) {
         let mut state = self.state();
         state.before = std::mem::take(&mut state.now);

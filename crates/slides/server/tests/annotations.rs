@@ -1,4 +1,4 @@
-//! Annotations of slides, by HTTP.
+//! Annotations of slides over HTTP.
 
 mod common;
 
@@ -8,8 +8,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Writes to a file, and restores the time of its change. That of its status is another one; clocks
-/// of files go by ticks, which it may take several times.
+/// Writes to a file, and restores its modification time. The status change time differs; file
+/// clocks advance in ticks, so this may take several attempts.
 fn repair(file: &Path, bytes: &[u8]) {
     let before = fs::metadata(file).unwrap();
     assert_eq!(before.len(), bytes.len() as u64);
@@ -56,7 +56,7 @@ fn annotations_are_found_beside_a_slide_and_change_with_their_file() {
     let other = service.ask("GET", address, &[("if-none-match", &etag)]);
     assert_eq!(other.json()["features"][0]["properties"]["name"], "another one");
 
-    // A repair may leave length and time.
+    // A repair may preserve length and time.
     let is_old =
         || service.get(address).json()["features"][0]["properties"]["name"] == "another one";
     assert!(is_old());
@@ -68,7 +68,7 @@ fn annotations_are_found_beside_a_slide_and_change_with_their_file() {
     }
     assert_eq!(service.get("/slides/none.tif/annotations.json").status, 404);
 
-    // What is wrong with it is wrong with nothing else.
+    // A malformed file affects nothing else.
     fs::write(&file, "[".repeat(1000)).unwrap();
     let broken = service.get(address);
     assert_eq!(broken.status, 500);

@@ -15,7 +15,7 @@ use driver::{Browser, Page};
 use serde_json::{Value, json};
 use viewer::{VIEWER, check_layout, keep, settle, settle_by};
 
-/// Where points of the slide are seen in the window.
+/// The positions in the window of points of the slide.
 fn seen(page: &mut Page<'_>, points: [(f64, f64); 2]) -> [(f64, f64); 2] {
     points.map(|(x, y)| {
         let place = page.value(&format!(
@@ -54,7 +54,7 @@ fn in_a_browser_a_ruler_measures_by_clicks_and_by_a_drag() {
         let centre = page.value(&format!("{VIEWER}.viewport.getCenter()"));
         page.click("#ruler");
         assert_eq!(page.value(IS_MEASURED), false);
-        // A pixel of the screen is several of the slide.
+        // A pixel of the screen covers several of the slide.
         let zoom = page
             .number(&format!("{VIEWER}.viewport.viewportToImageZoom({VIEWER}.viewport.getZoom())"));
         let near = 3.0 * across / zoom;
@@ -66,7 +66,7 @@ fn in_a_browser_a_ruler_measures_by_clicks_and_by_a_drag() {
         check_layout(&mut page);
         keep(&mut page, &format!("ruler-{width}"));
 
-        // By two clicks, also in a view that is turned; it stays where it is.
+        // With two clicks, also in a rotated view; the ruler stays in place.
         page.click("#right");
         page.until(&format!("{VIEWER}.viewport.getRotation(true) === 90"));
         settle(&mut page);
@@ -119,7 +119,7 @@ fn in_a_browser_a_slide_without_microns_is_measured_in_pixels() {
     assert_eq!(page.complaints(), Vec::<String>::new());
 }
 
-/// Takes the units of axes out of an image in OME-Zarr.
+/// Removes the units of axes from an OME-Zarr image.
 fn without_units(image: &Path) {
     let path = image.join(".zattrs");
     let mut attributes: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -129,7 +129,7 @@ fn without_units(image: &Path) {
     fs::write(path, attributes.to_string()).unwrap();
 }
 
-/// Of both slides: the pixel in the middle, the size of a micron, and the angle.
+/// For each slide: the pixel in the centre, the size of a micron, and the angle.
 fn views(page: &mut Page<'_>) -> [[f64; 4]; 2] {
     let views = page.value(
         "Array.from(frames).map((frame) => {
@@ -143,7 +143,7 @@ fn views(page: &mut Page<'_>) -> [[f64; 4]; 2] {
     [0, 1].map(|pane| [0, 1, 2, 3].map(|at| views[pane][at].as_f64().unwrap()))
 }
 
-/// Waits until both are drawn and still.
+/// Waits until both are drawn and at rest.
 fn settle_both(page: &mut Page<'_>) {
     page.until("document.body.dataset.ready === 'yes'");
     let settled = "Array.from(frames).every((frame) => {
@@ -200,14 +200,14 @@ fn in_a_browser_two_slides_are_chosen_and_moved_in_step() {
         let names =
             "Array.from(frames).map((frame) => frame.document.querySelector('h1').textContent)";
         assert_eq!(page.value(names), json!(["aperio.svs", "a second & last.svs"]));
-        // Inside of the frames, everything has its place.
+        // Inside the frames, nothing is cut off.
         let outside = page.value(
             "Array.from(frames).flatMap((frame) => [...frame.document.querySelectorAll('button, #scale')]
                 .filter((one) => one.getBoundingClientRect().right > frame.innerWidth + 0.5)).length",
         );
         assert_eq!(outside, 0);
 
-        // Each moves the other one.
+        // Each moves the other.
         for pane in [0, 1] {
             let before = views(&mut page);
             let (x, y) = middle(&mut page, pane);
@@ -224,7 +224,7 @@ fn in_a_browser_two_slides_are_chosen_and_moved_in_step() {
                 assert!(near(moved[0], moved[1]), "{pane} {at}: {before:?} {after:?}");
             }
         }
-        // The other slide zooms and turns with it.
+        // The other slide zooms and rotates with it.
         let before = views(&mut page);
         for button in ["in", "right"] {
             page.value(&format!("frames[1].document.getElementById('{button}').click()"));
@@ -239,7 +239,7 @@ fn in_a_browser_two_slides_are_chosen_and_moved_in_step() {
             assert!(near(after[0][at], after[1][at]), "{after:?}");
         }
 
-        // In a window of another size, both stay as large as they are.
+        // In a window of another size, both keep their scale.
         let narrower = if has_touch { width } else { width - 60 };
         page.size(narrower, height - 80, has_touch);
         page.until(&format!("innerWidth === {narrower} && innerHeight === {height} - 80"));
@@ -253,7 +253,7 @@ fn in_a_browser_two_slides_are_chosen_and_moved_in_step() {
         page.until(&format!("innerWidth === {width} && innerHeight === {height}"));
         settle_both(&mut page);
 
-        // Let go, one is moved alone; in step again, both keep that distance.
+        // Released, one moves alone; in step again, both keep that distance.
         page.click("#step");
         page.value("frames[0].document.getElementById('out').click()");
         settle_both(&mut page);
@@ -275,7 +275,7 @@ fn in_a_browser_two_slides_are_chosen_and_moved_in_step() {
         assert_eq!(page.complaints(), Vec::<String>::new());
         drop(page);
 
-        // The link has both views.
+        // The link contains both views.
         let mut page = browser.page(width, height, has_touch);
         page.open(&link);
         settle_both(&mut page);
@@ -335,7 +335,7 @@ fn a_slide_beside_another_one_must_be_there_and_allowed() {
         let answer = service.get(&format!("/slides/aperio.svs?beside={beside}"));
         assert_eq!(answer.status, status, "{beside}");
     }
-    // Names are text, also those that are none of a slide.
+    // Names are escaped, even those of no slide.
     let page = service.get("/?beside=%22%3E%3Cscript%3E");
     assert!(page.status == 200 && !page.text().contains("<script>"), "{}", page.text());
     assert!(page.text().contains("href=\"slides/%22%3E%3Cscript%3E?beside=aperio.svs\""));

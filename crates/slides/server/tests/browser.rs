@@ -1,4 +1,4 @@
-//! The pages in a real browser: a gallery and a viewer as they are used, at two widths.
+//! The pages in a real browser: a gallery and a viewer in use, at two widths.
 
 mod common;
 #[path = "common/browser.rs"]
@@ -15,7 +15,8 @@ use image::RgbImage;
 use serde_json::json;
 use viewer::{VIEWER, check_layout, keep, settle};
 
-/// Differences of colours, averaged over blocks first: what is half a pixel off is not told.
+/// The difference of colours, averaged over blocks first, so that an offset of half a pixel does
+/// not matter.
 fn difference(one: &RgbImage, other: &RgbImage) -> f64 {
     assert_eq!(one.dimensions(), other.dimensions());
     const SIDE: u32 = 8;
@@ -38,8 +39,8 @@ fn difference(one: &RgbImage, other: &RgbImage) -> f64 {
     sum / f64::from(count)
 }
 
-/// Whether the slide is where it should be: what is drawn around the middle of the view, against
-/// what IIIF gives for it.
+/// Checks the position of the slide: compares the picture around the centre of the view with
+/// IIIF's.
 fn check_pixels(page: &mut Page<'_>, service: &Service, picture: &RgbImage, quarters: u32) {
     let place = page.value(&format!(
         "(() => {{ const viewer = {VIEWER}, view = viewer.viewport, size = view.getContainerSize();
@@ -66,12 +67,12 @@ fn check_pixels(page: &mut Page<'_>, service: &Service, picture: &RgbImage, quar
     let seen = image::imageops::crop_imm(picture, left, top, side as u32, side as u32).to_image();
     let off = difference(&seen, &expected);
     assert!(off < 7.0, "{address}: {off}");
-    // It is no empty place at which they agree.
+    // They do not merely agree on an empty area.
     let flat = RgbImage::from_pixel(side as u32, side as u32, *expected.get_pixel(0, 0));
     assert!(difference(&expected, &flat) > 10.0, "{address}");
 }
 
-/// The length that the scale bar has, over that which it says.
+/// The length of the scale bar, relative to the length that it displays.
 fn scale(page: &mut Page<'_>, microns: f64) -> f64 {
     let text = page.value("document.querySelector('#scale span').textContent");
     let (number, unit) = text.as_str().unwrap().split_once(' ').unwrap();
@@ -82,7 +83,7 @@ fn scale(page: &mut Page<'_>, microns: f64) -> f64 {
     };
     let says = number.parse::<f64>().unwrap() * factor;
     let pixels = page.number("document.getElementById('scale').getBoundingClientRect().width");
-    // By what is seen of the slide, not by what the page has its length from.
+    // From the visible part of the slide, not from the source of the page's own length.
     let seen = page.number(&format!(
         "(() => {{ const viewer = {VIEWER};
             const one = viewer.viewport.imageToWindowCoordinates(new OpenSeadragon.Point(0, 0));
@@ -139,7 +140,7 @@ fn in_a_browser_slides_are_found_and_looked_at() {
         let colours: std::collections::HashSet<_> = picture.pixels().map(|pixel| pixel.0).collect();
         assert!(colours.len() > 1000, "{} colours", colours.len());
         assert!((scale(&mut page, microns) - 1.0).abs() < 0.02);
-        // The slide in small, at the top right.
+        // The overview of the slide, at the top right.
         let small = page.value(
             "(() => { const small = document.querySelector('.navigator');
                 return [small.getBoundingClientRect().width, getComputedStyle(small).opacity]; })()",
@@ -163,7 +164,7 @@ fn in_a_browser_slides_are_found_and_looked_at() {
             page.click("#in");
             page.click("#in");
         } else {
-            // Those that come too soon after another one do not count.
+            // Wheel events that follow another one too soon are ignored.
             while page.number(&zoom) < before * 1.6 {
                 page.wheel((x, y));
             }
@@ -174,7 +175,8 @@ fn in_a_browser_slides_are_found_and_looked_at() {
         page.drag((x + 60.0, y), (x - 60.0, y + 20.0), has_touch);
         page.until(&format!("{centre} > {before} + 0.01"));
         settle(&mut page);
-        // How far a drag goes on depends on how fast it was; from here on it is known where this is.
+        // How far the view drifts after a drag depends on its speed; from here on its position is
+        // fixed.
         page.value(&format!(
             "{VIEWER}.viewport.panTo(new OpenSeadragon.Point(0.52, 0.6), true) && undefined"
         ));
@@ -183,7 +185,7 @@ fn in_a_browser_slides_are_found_and_looked_at() {
         check_pixels(&mut page, &service, &picture, 0);
         assert!((scale(&mut page, microns) - 1.0).abs() < 0.02);
 
-        // A quarter to the right, and the link to that.
+        // A quarter to the right, and the link to that view.
         page.click("#right");
         page.until(&format!("{VIEWER}.viewport.getRotation(true) === 90"));
         settle(&mut page);
@@ -227,7 +229,7 @@ fn in_a_browser_slides_are_found_and_looked_at() {
 #[test]
 fn in_a_browser_a_slide_that_cannot_be_shown_says_why() {
     let directory = tempfile::tempdir().unwrap();
-    // Its name is the first one.
+    // Its name sorts first.
     std::fs::write(directory.path().join("a broken.svs"), "no slide").unwrap();
     let service = Service::of(&slide(directory.path()));
     let mut browser = Browser::start();
@@ -244,7 +246,7 @@ fn in_a_browser_a_slide_that_cannot_be_shown_says_why() {
     keep(&mut page, "gallery-broken");
 }
 
-/// Pixels of the canvas with annotations that are not empty.
+/// Number of nonempty pixels of the annotation canvas.
 const DRAWN: &str = "(() => { const canvas = document.querySelector('canvas.annotations');
     const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
     return pixels.reduce((sum, value, at) => sum + (at % 4 === 3 && value > 0 ? 1 : 0), 0); })()";
@@ -258,7 +260,7 @@ fn in_a_browser_annotations_are_where_they_belong() {
     page.open(&format!("http://{}/slides/aperio.svs", service.address));
     settle(&mut page);
     page.until(&format!("{DRAWN} > 1000"));
-    // The corners of the first region have its colour there, also when the slide is turned.
+    // The corners of the first region have its colour, also when the slide is rotated.
     for turn in 0..2 {
         if turn == 1 {
             page.click("#left");
@@ -285,13 +287,13 @@ fn in_a_browser_annotations_are_where_they_belong() {
     page.until(&format!("{DRAWN} > 1000"));
     assert_eq!(page.complaints(), Vec::<String>::new());
 
-    // A broken file is told; the slide is shown all the same.
+    // A malformed file is reported; the slide is shown all the same.
     std::fs::write(directory.path().join("aperio.geojson"), "{\"features\": [7]}").unwrap();
     page.open(&format!("http://{}/slides/aperio.svs", service.address));
     settle(&mut page);
     page.until("document.getElementById('legend').innerText.startsWith('aperio.geojson: ')");
     keep(&mut page, "annotations-broken");
-    // And one that is gone is not asked for.
+    // A file that is gone is not requested.
     std::fs::remove_file(directory.path().join("aperio.geojson")).unwrap();
     page.complaints();
     drop(page);
@@ -299,7 +301,7 @@ fn in_a_browser_annotations_are_where_they_belong() {
     page.open(&format!("http://{}/slides/aperio.svs", service.address));
     settle(&mut page);
     assert_eq!(page.value("document.getElementById('outlines').hidden"), true);
-    // A magnification that is chosen is the one that is shown.
+    // A chosen magnification is the one shown.
     page.value(
         "(() => { const select = document.getElementById('magnification'); select.value = '10';
             select.dispatchEvent(new Event('change')); })()",
@@ -310,7 +312,7 @@ fn in_a_browser_annotations_are_where_they_belong() {
     assert_eq!(page.complaints(), Vec::<String>::new());
 }
 
-/// The mean colour in the middle of what is drawn of the slide.
+/// The mean colour in the middle of the slide's picture.
 fn mean(page: &mut Page<'_>, name: &str) -> [f64; 3] {
     settle(page);
     let picture = keep(page, name);
@@ -330,7 +332,7 @@ fn mean(page: &mut Page<'_>, name: &str) -> [f64; 3] {
     sum.map(|sum| sum / count)
 }
 
-/// Waits until the slide is shown in settings that end so, and the link has them.
+/// Waits until the slide is shown with settings that end like this, and the link contains them.
 fn until_shown(page: &mut Page<'_>, settings: &str) {
     page.until(&format!("location.hash.endsWith('{settings}')"));
     page.until(&format!(
@@ -351,7 +353,7 @@ fn in_a_browser_channels_and_planes_are_chosen() {
         page.until("!document.getElementById('mix').hidden");
         let before = mean(&mut page, &format!("channels-{width}"));
         assert!(before[0] > 20.0 && before[1] < 8.0 && before[2] > 20.0, "{before:?}");
-        // Where there is little room, the controls are behind a button.
+        // In a small window, the controls are behind a button.
         if page.value("document.getElementById('channels').hidden") == true {
             assert!(width < 500);
             page.click("#mix");
@@ -376,7 +378,7 @@ fn in_a_browser_channels_and_planes_are_chosen() {
                     input.dispatchEvent(new Event('input', {{ bubbles: true }})); }})()"
             )
         };
-        // A window that goes down is not asked for.
+        // A window whose black is above its white is not requested.
         page.value(&set(".channel:nth-child(3) input[title=White]", "-1"));
         page.value(&set(".channel:nth-child(3) input[title=White]", "100"));
         page.value(&set(".plane input", "2"));
@@ -389,7 +391,7 @@ fn in_a_browser_channels_and_planes_are_chosen() {
         assert_eq!(page.complaints(), Vec::<String>::new());
         drop(page);
 
-        // The link has all of it.
+        // The link contains all settings.
         let mut page = browser.page(width, height, width < 500);
         page.open(&link);
         page.until("!document.getElementById('mix').hidden");

@@ -1,5 +1,5 @@
-//! Channels, focal planes and times in addresses: the same pixels by Deep Zoom and IIIF, against what
-//! numpy makes of the samples.
+//! Channels, focal planes and times in addresses: Deep Zoom and IIIF return the same pixels, which
+//! match those that numpy computes from the samples.
 
 mod common;
 
@@ -11,15 +11,15 @@ use common::{Service, odd};
 use image::RgbImage;
 use serde_json::{Value, json};
 
-/// A rendering that numpy has made.
+/// A rendering made by numpy.
 struct Case {
-    /// As it stands in addresses.
+    /// The query in addresses.
     query: String,
     is_default: bool,
     pixels: RgbImage,
 }
 
-/// Those of the largest level of `said.zarr`.
+/// The cases of the largest level of `said.zarr`.
 fn cases(directory: &Path) -> Vec<Case> {
     let told = fs::read(directory.join("said.zarr.json")).unwrap();
     let told: Value = serde_json::from_slice(&told).unwrap();
@@ -42,7 +42,7 @@ fn cases(directory: &Path) -> Vec<Case> {
     cases.collect()
 }
 
-/// All tiles of the last level of Deep Zoom, put together.
+/// All tiles of the last Deep Zoom level, assembled.
 fn deep_zoom(service: &Service, query: &str, (width, height): (u32, u32)) -> RgbImage {
     let mut whole = RgbImage::new(width, height);
     for (column, row) in (0..height.div_ceil(64))
@@ -59,7 +59,7 @@ fn settings_in_addresses_are_what_is_shown() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     channels(directory);
-    // No tile is decoded that nobody asks for.
+    // Only requested tiles are decoded.
     let service = Service::start(&directory.join("said.zarr"), |settings| settings.prefetch = 0);
     let cases = cases(directory);
     assert!(cases.len() >= 6);
@@ -102,7 +102,7 @@ fn settings_in_addresses_are_what_is_shown() {
         assert_eq!(other.status, 200, "{query}");
         assert_ne!(other.header("etag"), etag, "{query}");
     }
-    // One tile each, for which the channels that are shown are read.
+    // One tile each, for which the visible channels are read.
     assert_eq!(service.count("tiles_decoded_total"), before + 7);
     assert_eq!(service.count("decoded_twice_total"), 0);
     let canonical = |query: &str| {
@@ -234,7 +234,7 @@ fn settings_that_a_slide_does_not_have_are_refused_with_what_to_do() {
             assert!(answer.text().contains(what), "{address}?{query}: {}", answer.text());
         }
     }
-    // A slide without channels has one plane, which is what is shown anyway.
+    // A slide without channels has one plane, which is shown anyway.
     for address in addresses("odd.tif") {
         let plain = service.get(&address);
         let same = service.get(&format!("{address}?z=0&t=0"));

@@ -1,4 +1,4 @@
-//! DICOMweb: against clients from PyPI and npm and pydicom, and what is asked for wrongly.
+//! DICOMweb with clients from PyPI and npm and with pydicom, and invalid requests.
 
 mod common;
 
@@ -58,7 +58,7 @@ impl Study {
     }
 }
 
-/// The address of an instance: of series 2 or 3, from number 1.
+/// The address of an instance: of series 2 or 3, counted from 1.
 fn instance(series: u32, number: u32) -> String {
     format!("{STUDY}/series/1.2.826.0.1.{series}/instances/1.2.826.0.1.{series}.{number}")
 }
@@ -111,7 +111,7 @@ fn frames_come_as_they_are_stored_or_as_they_can_be_shown() {
     let head = format!("--{boundary}\r\nContent-Type: image/jpeg; transfer-syntax={JPEG}\r\n\r\n");
     let tail = format!("\r\n--{boundary}--\r\n");
     assert_eq!(parts.body, [head.as_bytes(), &alone.body, tail.as_bytes()].concat());
-    // Both have tags, which are not the same.
+    // Both have entity tags, which differ.
     for (answer, accept) in [(&alone, "image/jpeg"), (&parts, "*/*")] {
         let etag = answer.header("etag");
         let headers = [("accept", accept), ("if-none-match", etag)];
@@ -149,7 +149,7 @@ fn frames_come_as_they_are_stored_or_as_they_can_be_shown() {
     assert_eq!(shown.as_raw(), study.raw.read(0, region).unwrap().pixels());
     let jpeg = service.get(&format!("{frame}/rendered"));
     assert_eq!(jpeg.header("content-type"), "image/jpeg");
-    // It has an even length.
+    // The stored length is even.
     assert_eq!(jpeg.body, alone.body);
     assert_eq!(ask(&format!("{frame}/rendered"), "image/gif").status, 406);
     assert_eq!(service.get(&format!("{frame}/rendered?window=1,1")).status, 501);
@@ -202,7 +202,7 @@ fn files_come_whole_and_in_ranges() {
     assert_eq!((beyond.status, beyond.body.len()), (416, 0));
     assert_eq!(beyond.header("content-range"), format!("bytes */{length}"));
 
-    // A series is the files, one after the other.
+    // A series consists of the files in sequence.
     let accept = [("accept", "multipart/related; type=\"application/dicom\"; transfer-syntax=*")];
     let series = service.ask("GET", &format!("{STUDY}/series/1.2.826.0.1.2"), &accept);
     let kind = series.header("content-type");
@@ -227,7 +227,7 @@ fn files_come_whole_and_in_ranges() {
 #[test]
 fn what_is_asked_for_wrongly_is_refused_and_the_server_goes_on() {
     let study = Study::new();
-    // Cut in the middle of its frames.
+    // Truncated in the middle of its frames.
     let whole = fs::read(study.file("b0.dcm")).unwrap();
     let root = study.root();
     fs::create_dir(root.join("cut")).unwrap();
@@ -283,7 +283,7 @@ fn what_is_asked_for_wrongly_is_refused_and_the_server_goes_on() {
     }
     let broken = service.get(&format!("{STUDY}/series/1.2.826.0.1.9/metadata"));
     assert!(broken.text().starts_with("cut/"), "{}", broken.text());
-    // It is found, and what else there is in the study is, too.
+    // The series is found, and so is the rest of the study.
     let found = service.get(&format!("{STUDY}/series")).json();
     assert_eq!(found.as_array().unwrap().len(), 3);
     let limited = service.get("/dicomweb/series?limit=1&offset=1");
@@ -299,7 +299,7 @@ fn series_and_instances_are_rendered() {
     let levels = study.raw.levels();
     let png = |path: &str| service.ask("GET", path, &[("accept", "image/png")]).pixels();
     let series = format!("{STUDY}/series/1.2.826.0.1.3");
-    // Each level as it is, and the slide as its largest level.
+    // Each level in its own size, and the slide as its largest level.
     for (at, level) in levels.iter().enumerate() {
         let shown = png(&format!("{}/rendered", instance(3, at as u32 + 1)));
         let whole = Region { x: 0, y: 0, width: level.width, height: level.height };
@@ -310,7 +310,7 @@ fn series_and_instances_are_rendered() {
         png(&format!("{series}/rendered")).as_raw().len() as u32,
         levels[0].width * levels[0].height * 3
     );
-    // A part of a level is given in pixels of that level.
+    // A part of a level is in pixels of that level.
     let part = png(&format!("{}/rendered?viewport=50,40,30,20,50,40", instance(3, 2)));
     let region = Region { x: 30, y: 20, width: 50, height: 40 };
     let expected = study.raw.read(1, region).unwrap();
@@ -370,7 +370,7 @@ fn instances_are_searched_by_what_the_standard_requires() {
     assert_eq!((found, warning.is_empty()), (1, false));
     let rest = jpeg + raw - 1;
     assert_eq!(count(&format!("instances?offset={rest}")).0, 1);
-    // Attributes that are not matched are ignored, and a warning names them.
+    // Attributes that cannot be matched are ignored, and a warning names them.
     for (query, name) in [
         ("studies?PixelData=1", "PixelData"),
         ("series?00400512=a", "00400512"),
@@ -401,8 +401,8 @@ fn files_of_the_same_uids_are_slides_of_their_own_and_that_is_said() {
     let study = Study::new();
     let (root, file) = (study.root(), study.file("b0.dcm"));
     let bytes = fs::read(&file).unwrap();
-    // The same series in another directory, an instance of the same UID with other pixels, a link
-    // to a file, which is nothing new, and a series of the same UID in another study.
+    // The same series in another directory, an instance with the same UID and other pixels, a link
+    // to a file, which adds nothing, and a series with the same UID in another study.
     fs::create_dir(root.join("other")).unwrap();
     fs::copy(study.file("a0.dcm"), root.join("other/a0.dcm")).unwrap();
     let mut twin = bytes.clone();
@@ -431,7 +431,7 @@ fn files_of_the_same_uids_are_slides_of_their_own_and_that_is_said() {
     let other = properties("study%2Fforeign.dcm");
     assert_eq!(other["properties"]["dicom.StudyInstanceUID"], "1.2.826.0.1.9");
     assert_eq!(other["levels"].as_array().unwrap().len(), 1);
-    // The rest of its series is that of both.
+    // The rest of its series belongs to both.
     let levels = study.raw.levels().len();
     for id in ["study%2F1.2.826.0.1.3", "study%2Ftwin.dcm"] {
         assert_eq!(properties(id)["levels"].as_array().unwrap().len(), levels, "{id}");
@@ -447,6 +447,6 @@ fn files_of_the_same_uids_are_slides_of_their_own_and_that_is_said() {
         let names_both = |note: &&str| names.iter().all(|name| note.contains(name));
         assert!(notes.iter().any(names_both), "{names:?} in {notes:?}");
     }
-    // The first one is what DICOMweb has; the file of another study is one of it.
+    // DICOMweb serves the first one; the file of another study counts as the first of that.
     assert_eq!(service.get(&format!("{}/metadata", instance(3, 1))).status, 200);
 }

@@ -1,4 +1,4 @@
-//! Images on disk: after a restart, for two servers, and where there is no room.
+//! Images on disk: after a restart, with two servers, and without space.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn what_was_made_once_is_there_after_a_restart_and_for_others() {
     let second = start(&slide, &place);
     let made = addresses.map(|address| first.get(address));
     written(&first, 2);
-    // Another server on the same directory, and the next one.
+    // Another server with the same directory, and the next run.
     for service in [second, start(&slide, &place)] {
         for (address, made) in addresses.iter().zip(&made) {
             let found = service.get(address);
@@ -40,7 +40,7 @@ fn what_was_made_once_is_there_after_a_restart_and_for_others() {
     assert!(0 < bytes && bytes <= first.count("cache_limit_bytes{of=\"disk\"}"));
     drop(first);
 
-    // Another slide of the same name is another one.
+    // A different slide of the same name is not confused with it.
     common::vips(directory.path(), "invert part.v inverted.v");
     common::vips(directory.path(), "tiffsave inverted.v other.tif --tile --pyramid");
     fs::rename(directory.path().join("other.tif"), &slide).unwrap();
@@ -54,7 +54,7 @@ fn what_was_made_once_is_there_after_a_restart_and_for_others() {
 fn without_room_everything_else_goes_on() {
     let directory = tempfile::tempdir().unwrap();
     let slide = odd(directory.path());
-    // A file where the directory should be.
+    // A file instead of the directory.
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
     let service = start(&slide, &file);

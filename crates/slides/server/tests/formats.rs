@@ -1,4 +1,4 @@
-//! DICOM and OME-Zarr, as they are found in directories, through Deep Zoom and IIIF.
+//! DICOM and OME-Zarr, found in directories and served through Deep Zoom and IIIF.
 
 mod common;
 
@@ -29,10 +29,10 @@ fn series_and_images_in_directories_have_the_pixels_they_were_made_of() {
     dicom(&raw, directory, &study, "b", "1.2.826.0.1.3");
     dicom(&raw, directory, &root.join("case/alone"), "c", "1.2.826.0.1.4");
     zarr(&raw, directory, &root.join("image.zarr"));
-    // What is no slide does not keep the others from being served.
+    // A file that is not a slide does not prevent the others from being served.
     fs::write(study.join("broken.dcm"), "no DICOM").unwrap();
 
-    // Pixels are compared with what the decoder gives that is built in.
+    // Pixels are compared with those of the built-in decoder.
     let service = Service::start(&root, |settings| settings.turbojpeg = false);
     let listed = service.get("/slides.json").json();
     let ids: Vec<_> =
@@ -68,7 +68,7 @@ fn series_and_images_in_directories_have_the_pixels_they_were_made_of() {
         let region = service.get(&format!("/iiif/2/{id}/11,23,99,77/full/0/default.webp"));
         assert_eq!(region.pixels(), render(of, (11, 23, 99, 77), (99, 77)), "{id}");
     }
-    // A frame of DICOM is given out as it is stored.
+    // A DICOM frame is served as it is stored.
     let id = ids[1].replace('/', "%2F");
     let before = service.count("tiles_decoded_total");
     let tile = service.get(&format!("/{id}_files/9/1_2.jpg"));
@@ -104,7 +104,7 @@ fn links_in_slides_do_not_lead_out_of_the_directory() {
     let error = service.get("/image.zarr_files/9/1_1.png");
     assert_eq!(error.status, 500);
     assert!(error.text().starts_with("image.zarr/0/0/1/1: a symbolic link"), "{}", error.text());
-    // What is put into a series later is seen.
+    // A file added to a series is noticed.
     fs::remove_file(root.join("series/a1.dcm")).unwrap();
     fs::copy(directory.join("level.dcm"), root.join("series/a1.dcm")).unwrap();
     while levels("series") < raw.levels().len() {
@@ -130,7 +130,7 @@ fn an_image_that_is_written_anew_in_its_place_is_another_one() {
         let chunks = image.join("0").join(channel);
         fs::copy(chunks.join("1/1"), chunks.join("0/0")).unwrap();
     }
-    // As programs do that write the whole of it, the names and the directory stay.
+    // Like programs that rewrite the file, which leave names and directory unchanged.
     let array = image.join("0/.zarray");
     fs::write(&array, fs::read_to_string(&array).unwrap() + "\n").unwrap();
     let mut again = get("9/0_0");
@@ -139,7 +139,7 @@ fn an_image_that_is_written_anew_in_its_place_is_another_one() {
     }
     assert_eq!(again.body, other.body);
     assert_ne!(again.header("etag"), first.header("etag"));
-    // Nor is it told by anything that single chunks are the same after a restart.
+    // Nor does anything prove that chunks are unchanged after a restart.
     drop(service);
     let images = fs::read_dir(directory.join("cache")).unwrap();
     assert_eq!(images.filter(|entry| entry.as_ref().unwrap().path().is_dir()).count(), 0);

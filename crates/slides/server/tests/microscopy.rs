@@ -1,4 +1,4 @@
-//! dicom-microscopy-viewer, which is what Slim draws slides with, in a real browser.
+//! dicom-microscopy-viewer, with which Slim displays slides, in a real browser.
 
 mod common;
 #[path = "common/browser.rs"]
@@ -14,14 +14,14 @@ use common::{Service, odd, script};
 use driver::Browser;
 use image::RgbImage;
 
-/// The window.
+/// Size of the window.
 const WIDTH: u32 = 700;
 const HEIGHT: u32 = 500;
 
-/// For the viewer to draw a slide.
+/// How long the viewer may take to draw a slide.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// A server of pages, which ends when this is dropped.
+/// A server for the viewer's page, which ends on drop.
 struct Pages(Child);
 
 impl Drop for Pages {
@@ -31,7 +31,7 @@ impl Drop for Pages {
     }
 }
 
-/// The mean difference of colours, of places that are many pixels apart.
+/// The mean colour difference of places that are many pixels apart.
 fn difference(one: &RgbImage, other: &RgbImage) -> f64 {
     let pairs =
         one.pixels().zip(other.pixels()).flat_map(|(one, other)| one.0.into_iter().zip(other.0));
@@ -48,14 +48,14 @@ fn in_a_browser_another_viewer_shows_a_slide_by_dicomweb() {
     dicom(&slide, place, &place.join("root/study"), "a", "1.2.826.0.1.2");
     let service = Service::of(&place.join("root"));
 
-    // Its page is of another server, as it would be.
+    // The page comes from another server, as in practice.
     let pages = place.join("pages");
     std::fs::create_dir(&pages).unwrap();
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/microscopy.html");
     std::fs::copy(page, pages.join("index.html")).unwrap();
     let packages = script("dicomweb-javascript").join("node_modules");
     std::os::unix::fs::symlink(&packages, pages.join("packages")).unwrap();
-    // Where it looks for what decodes frames.
+    // Where the viewer looks for decoders of frames.
     let decoders = packages.join("dicom-microscopy-viewer/dist/dynamic-import");
     std::fs::create_dir(pages.join("static")).unwrap();
     std::os::unix::fs::symlink(decoders, pages.join("static/js")).unwrap();
@@ -78,15 +78,15 @@ fn in_a_browser_another_viewer_shows_a_slide_by_dicomweb() {
     page.until("state.shown || state.failed");
     assert_eq!(page.value("state.failed"), "");
 
-    // The slide is in the middle, as wide as the window, and turned as it lies on the glass; what
-    // lies over it is in the corners.
+    // The slide is in the middle, as wide as the window, and oriented as on the glass; overlays are
+    // in the corners.
     let height = WIDTH * 199 / 301;
     let address = format!("/iiif/3/study/full/^{WIDTH},{height}/180/default.png");
     let expected = service.get(&address).pixels();
     let part = |whole: &RgbImage, top: u32| {
         image::imageops::crop_imm(whole, 160, top, WIDTH - 160, 200).to_image()
     };
-    // It does not tell when it has drawn all frames.
+    // The viewer does not report when it has drawn all frames.
     let began = Instant::now();
     let (seen, off) = loop {
         let picture = page.pixels();
@@ -102,6 +102,6 @@ fn in_a_browser_another_viewer_shows_a_slide_by_dicomweb() {
             panic!("{off}: {}, {complaints:?}", kept.display());
         }
     };
-    // Another place is not as near.
+    // Another part is not as similar.
     assert!(difference(&seen, &part(&expected, 60)) > 2.0 * off, "{off}");
 }

@@ -22,7 +22,7 @@ fn slides_that_only_openslide_reads_are_served() {
     let tile = service.get("/slide.tiff_files/9/0_1.png").pixels();
     assert_eq!((tile.dimensions(), tile.get_pixel(7, 44).0), ((256, 256), [7, 44, 9]));
     let absent = service.get("/iiif/3/slide.tiff/256,0,256,256/max/0/default.png").pixels();
-    assert_eq!(absent.get_pixel(7, 7).0, [255; 3], "what was not scanned");
+    assert_eq!(absent.get_pixel(7, 7).0, [255; 3], "the area that was not scanned");
     let broken = service.get("/slides/broken.mrxs/properties.json");
     assert_eq!(broken.status, 501, "{}", broken.text());
     drop(service);

@@ -1,4 +1,4 @@
-//! Pages and texts: errors that people can read, names that are markup, compression.
+//! Pages and texts: readable errors, names that look like markup, compression.
 
 mod common;
 
@@ -76,7 +76,7 @@ fn names_that_are_markup_are_text_on_all_pages() {
     assert_eq!(service.get(&paths[1]).status, 200);
 }
 
-/// Headers and body as they are on the wire.
+/// Headers and body as transmitted.
 fn raw(service: &Service, path: &str, headers: &str) -> (String, Vec<u8>) {
     let mut client = TcpStream::connect(service.address).unwrap();
     write!(client, "GET {path} HTTP/1.1\r\nHost: a\r\n{headers}Connection: close\r\n\r\n").unwrap();
@@ -171,7 +171,7 @@ fn the_access_log_has_the_bytes_that_were_sent() {
     let service = Service::at(address.parse().unwrap());
     for takes in ["", "Accept-Encoding: gzip\r\n"] {
         let (_, body) = raw(&service, "/static/style.css", takes);
-        // Where it comes in chunks, their lengths are none of its bytes.
+        // In chunked encoding, the lengths of chunks are not part of the body.
         let sent = if takes.is_empty() { body.len() } else { unchunked(&body).len() };
         let line = lines.next().unwrap();
         let bytes = line.split_once(" bytes=").unwrap().1.split(' ').next().unwrap();
@@ -182,7 +182,7 @@ fn the_access_log_has_the_bytes_that_were_sent() {
     child.wait().unwrap();
 }
 
-/// A body out of its chunks (RFC 9112, section 7.1).
+/// Decodes a chunked body (RFC 9112, section 7.1).
 fn unchunked(mut body: &[u8]) -> Vec<u8> {
     let mut whole = Vec::new();
     loop {
@@ -218,7 +218,7 @@ fn the_gallery_is_searched_and_has_folders() {
     assert_eq!(found("/"), all);
     assert_eq!(found("/?sort=reversed"), reversed);
     assert_eq!(found("/?q=CASE"), all[..2]);
-    // The third is the oldest and the second the largest.
+    // The third is the oldest, and the second the largest.
     let change = |name: &str, date: u64, more: usize| {
         let mut file =
             fs::OpenOptions::new().append(true).open(directory.path().join(name)).unwrap();

@@ -1,4 +1,4 @@
-//! What is given out, pixel by pixel, against what the slide itself says.
+//! Compares served pixels with those of the slide.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn stored_tiles_are_given_out_as_they_are() {
     assert_eq!(service.count("images_stored_total"), 3);
     assert_eq!(service.count("tiles_decoded_total"), 0);
 
-    // And what is not a whole tile, or is something else, is decoded.
+    // Anything but a whole stored tile is decoded.
     for path in [
         "/aperio.svs_files/12/9_1.jpg",
         "/aperio.svs_files/12/2_1.png",
@@ -92,7 +92,7 @@ fn tiles_of_deep_zoom_are_parts_of_levels() {
     assert_eq!(service.get("/odd.svs_files/9/0_0.png").status, 404);
 }
 
-/// A reference of its own: part, then size, then mirror, then rotation.
+/// An independent reference: part, then size, then mirror, then rotation.
 fn expected(
     slide: &Slide,
     part: (u32, u32, u32, u32),
@@ -145,7 +145,7 @@ fn regions_sizes_and_rotations_of_iiif_go_together() {
             ("9999,1".to_owned(), None),
         ];
         for (number, (size, to)) in sizes.into_iter().enumerate() {
-            // Each rotation with each region, and with each size.
+            // Each rotation with each region and each size.
             let turns =
                 [(false, 0), (false, 90), (true, 180), (true, 270), (true, 0), (false, 180)];
             for (index, (is_mirrored, degrees)) in turns.into_iter().enumerate() {
@@ -164,7 +164,7 @@ fn regions_sizes_and_rotations_of_iiif_go_together() {
                 assert_eq!(answer.pixels().dimensions(), ours.dimensions(), "{address}");
                 assert_eq!(answer.pixels(), ours, "{address}");
                 tried += 1;
-                // The canonical address is of the same image.
+                // The canonical address returns the same image.
                 let link = answer.header("link").to_owned();
                 let canonical = link.trim_start_matches('<').split('>').next().unwrap();
                 let path = canonical.split_once("/iiif/").unwrap().1;
@@ -175,7 +175,7 @@ fn regions_sizes_and_rotations_of_iiif_go_together() {
         }
     }
     assert!(tried > 100, "{tried}");
-    // Any angle is in a box around it.
+    // A rotation by any angle is inside its bounding box.
     let turned = service.get("/iiif/3/odd.tif/full/150,100/30.5/default.png").pixels();
     assert_eq!(turned.dimensions(), (180, 162));
     assert_eq!(service.count("decoded_twice_total"), 0);
@@ -230,7 +230,7 @@ fn versions_and_qualities_of_iiif() {
 fn associated_images_and_properties() {
     let path = aperio();
     let slide = open(&path);
-    // Pixels are compared with what the decoder gives that is built in.
+    // Pixels are compared with those of the built-in decoder.
     let service = Service::start(&path, |settings| settings.turbojpeg = false);
     let label = service.get("/slides/aperio.svs/label.png");
     assert_eq!(label.pixels(), image(slide.associated("label").unwrap().unwrap()));
@@ -264,7 +264,7 @@ fn associated_images_and_properties() {
     assert_eq!(service.get("/slides.json").json()[0]["deepZoom"], "aperio.svs.dzi");
     for file in ["viewer.js", "style.css", "openseadragon.js"] {
         let file = service.get(&format!("/static/{file}"));
-        assert_eq!(file.status, 200, "scripts/openseadragon fetches what was not there");
+        assert_eq!(file.status, 200, "scripts/openseadragon fetches it");
     }
     let viewer = service.get("/static/openseadragon.js");
     assert!(viewer.text().starts_with("/*!\nCopyright") && viewer.body.len() > 100_000);
@@ -277,7 +277,7 @@ fn colours_are_converted_or_the_profile_is_sent_along() {
     let service = Service::of(&odd(directory));
     let plain = service.get("/iiif/3/odd.tif/full/max/0/default.png");
     for icc in ["raw", "srgb", "embed"] {
-        // It has none.
+        // It has no profile.
         let image = service.get(&format!("/iiif/3/odd.tif/full/max/0/default.png?icc={icc}"));
         assert_eq!(image.body, plain.body, "{icc}");
     }
@@ -305,7 +305,7 @@ fn colours_are_converted_or_the_profile_is_sent_along() {
     assert_eq!(embedded.pixels(), raw);
     assert!(embedded.body.windows(4).any(|bytes| bytes == b"iCCP"));
 
-    // A stored tile is one in the colours that are stored.
+    // A stored tile is in the stored colours.
     let tile = "/wide.tif_files/9/1_0.jpg";
     assert_eq!(service.get(tile).status, 200);
     assert_eq!(service.count("images_stored_total"), 0);

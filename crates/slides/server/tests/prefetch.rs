@@ -1,4 +1,4 @@
-//! Neighbours of tiles are made ready, but only when nothing else is to be done.
+//! Neighbours of tiles are prefetched, but only while the server is idle.
 
 mod common;
 
@@ -29,13 +29,13 @@ fn neighbours_of_a_tile_are_there_before_they_are_asked_for() {
     assert_eq!(service.count("decoded_twice_total"), 0);
 }
 
-/// A web server for one file, which says what it is asked for, and answers what asks for one byte
-/// only when it is told to.
+/// A web server for one file, which reports requests, and delays the answer to one for a certain
+/// byte until it is released.
 struct Held {
     address: String,
-    /// The first byte of each request, as it comes.
+    /// The first byte of each request, in order.
     asked: Receiver<usize>,
-    /// The byte that is held.
+    /// The byte whose request is delayed.
     gate: Arc<(Mutex<Option<usize>>, Condvar)>,
 }
 
@@ -60,7 +60,7 @@ impl Held {
         self.gate.1.notify_all();
     }
 
-    /// Waits until that byte is asked for.
+    /// Waits until that byte is requested.
     fn until(&self, byte: usize) {
         while self.asked.recv_timeout(PATIENCE).expect("it is asked for") != byte {}
     }
@@ -73,7 +73,7 @@ impl Held {
     }
 }
 
-/// The first byte that is read for a tile, after those beside the one above it.
+/// The first byte that is read for a tile, besides those next to the tile above it.
 fn below(bytes: &[u8]) -> usize {
     let slow = Held::start(bytes.to_vec(), None);
     let service = slow.service(0);
@@ -134,11 +134,11 @@ fn no_request_waits_for_what_is_made_before_it_is_asked_for() {
     let byte = below(&bytes);
     let slow = Held::start(bytes, Some(byte));
     let service = slow.service(8);
-    // The tile below it is made ready, and that is held.
+    // The tile below it is prefetched, and its read is delayed.
     assert_eq!(service.get("/slow.svs_files/12/4_3.jpg").status, 200);
     slow.until(byte);
     let made = service.count("prefetch_made_total");
-    // Others are answered meanwhile, and what is held is given up for them.
+    // Other requests are answered meanwhile, and the delayed prefetch is abandoned for them.
     assert_eq!(service.get("/slow.svs_files/12/4_1.jpg").status, 200);
     while service.count("prefetch_given_up_total") == 0 {
         std::thread::yield_now();
@@ -158,10 +158,10 @@ fn nothing_is_begun_while_a_request_is_under_way() {
     let slow = Held::start(bytes, Some(byte));
     let service = slow.service(8);
     std::thread::scope(|scope| {
-        // A client asks for what is held,
+        // A client requests the delayed tile,
         let client = scope.spawn(|| service.get("/slow.svs_files/12/4_4.jpg").status);
         slow.until(byte);
-        // and others for what is not; neighbours of that are wanted from now on.
+        // and others request different ones, whose neighbours are wanted from now on.
         for _ in 0..20 {
             assert_eq!(service.get("/slow.svs_files/12/4_1.jpg").status, 200);
             assert_eq!(service.count("prefetch_made_total"), 0);

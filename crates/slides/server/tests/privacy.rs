@@ -1,4 +1,4 @@
-//! Labels, metadata and DICOMweb, which may name a patient: who is shown them.
+//! Access to labels, metadata and DICOMweb, which may name a patient.
 
 mod common;
 
@@ -13,7 +13,7 @@ use seekwire_slides::Whom;
 const SECRET: &str = "a secret that is long enough";
 const SERIES: &str = "1.2.826.0.1.2";
 
-/// A series in DICOM with a label, and a TIFF whose description names a patient.
+/// A DICOM series with a label, and a TIFF whose description names a patient.
 fn slides(directory: &Path) -> PathBuf {
     odd(directory);
     let root = directory.join("root");
@@ -31,7 +31,7 @@ fn sign(directory: &Path, arguments: &[&str]) -> String {
     String::from_utf8(run(&mut command).stdout).unwrap().trim().to_owned()
 }
 
-/// The cookie that a browser gets by a link to the viewer.
+/// The cookie that a browser gets from a link to the viewer.
 fn cookie(answer: &Answer) -> String {
     assert_eq!(answer.status, 200, "{}", answer.text());
     answer.header("set-cookie").split(';').next().unwrap().to_owned()
@@ -63,7 +63,7 @@ fn a_link_shows_no_label_unless_it_was_signed_for_that() {
     assert_eq!(by(&plain, PROPERTIES).json()["associated"], serde_json::json!([]));
     assert_eq!(by(&full, PROPERTIES).json()["associated"], serde_json::json!(["label"]));
     assert_eq!((by(&plain, LABEL).status, by(&full, LABEL).status), (404, 200));
-    // By its name, its format, or in the place of a thumbnail.
+    // By its name, in another format, or in the place of a thumbnail.
     for path in
         ["label.png", "label.webp", "label.jpg?width=9", "label.jpg?associated=yes", "%6Cabel.jpg"]
     {
@@ -71,7 +71,7 @@ fn a_link_shows_no_label_unless_it_was_signed_for_that() {
     }
     assert_eq!(by(&plain, "/slides/case/thumbnail.jpg").status, 200);
 
-    // Links that are changed to get it.
+    // Links modified to get it.
     let link = sign(directory.path(), &[VIEWER]);
     let (expires, signature) = link.split_once("expires=").unwrap();
     assert_eq!(expires, "/slides/case?");
@@ -87,7 +87,7 @@ fn a_link_shows_no_label_unless_it_was_signed_for_that() {
     ] {
         assert_eq!(service.get(&changed).status, 401, "{changed}");
     }
-    // The cookie of one kind made into the other, and of another time.
+    // A cookie of one kind turned into the other, and one with another time.
     let (name, value) = plain.split_once('=').unwrap();
     let (until, own) = value.split_once('.').unwrap();
     let other = full.rsplit_once('.').unwrap().1;
@@ -100,14 +100,14 @@ fn a_link_shows_no_label_unless_it_was_signed_for_that() {
         assert!(changed.status == 401 || own.starts_with('f'), "{value}: {}", changed.status);
     }
     assert_ne!(own, other);
-    // One that was signed for the label alone shows it only if that was meant.
+    // A link signed for the label alone shows it only if that was intended.
     assert_eq!(service.get(&sign(directory.path(), &[LABEL])).status, 404);
     let meant = sign(directory.path(), &["--with-associated", LABEL]);
     assert!(meant.contains("?associated=yes&expires="), "{meant}");
     assert_eq!(service.get(&meant).status, 200);
     assert_eq!(service.get(&meant.replace("associated=yes&", "")).status, 401);
 
-    // All of DICOMweb has files and names.
+    // All of DICOMweb contains files and names.
     for path in ["/dicomweb/studies", "/dicomweb/instances"] {
         assert_eq!(service.get(&sign(directory.path(), &[path])).status, 403, "{path}");
         let all = sign(directory.path(), &["--with-associated", path]);
@@ -115,7 +115,7 @@ fn a_link_shows_no_label_unless_it_was_signed_for_that() {
         assert_eq!(by(&full, path).status, 401);
     }
 
-    // A server that keeps labels from links, whatever they say.
+    // A server that withholds labels from links, whatever they allow.
     let service = Service::start(&root, |settings| {
         with_secret(settings);
         settings.no_associated = Some(Whom::Links);

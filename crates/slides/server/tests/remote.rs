@@ -10,7 +10,7 @@ use nginx::Nginx;
 use std::path::Path;
 use std::time::Duration;
 
-/// Puts a file of another length and time there, with the same tiles.
+/// Replaces the file by one of another length and time with the same tiles.
 fn replace(file: &Path) {
     let mut bytes = std::fs::read(file).unwrap();
     let old = std::fs::metadata(file).unwrap().modified().unwrap();
@@ -34,7 +34,7 @@ fn a_file_that_changes_on_its_server_is_another_slide() {
     assert_eq!(first.status, 200);
 
     replace(&file);
-    // One that was not read before finds it out, and the next one has it.
+    // A request for an uncached tile detects the change, and the next one gets the new slide.
     let failed = service.get("/slide.svs_files/12/8_11.jpg");
     assert_eq!(failed.status, 502, "{}", String::from_utf8_lossy(&failed.body));
     assert!(failed.text().contains("slide.svs: the file has changed since"), "{}", failed.text());
@@ -44,7 +44,7 @@ fn a_file_that_changes_on_its_server_is_another_slide() {
     assert_eq!(first_again.body, first.body);
     assert_ne!(first_again.header("etag"), first.header("etag"));
 
-    // Whatever finds it out, one that is decoded or one that is given out as it is stored.
+    // Both kinds detect it: a tile that is decoded, and one that is served as stored.
     replace(&file);
     let failed = service.get("/slide.svs_files/12/4_4.png");
     assert_eq!(failed.status, 502, "{}", String::from_utf8_lossy(&failed.body));

@@ -1,4 +1,5 @@
-//! What is true of all requests: caches, other pages, tokens, rates, protocols, nonsense, the end.
+//! Behaviour common to all requests: caches, other sites, tokens, rates, protocols, invalid input,
+//! shutdown.
 
 mod common;
 
@@ -25,7 +26,7 @@ fn clients_that_have_an_image_are_told_so() {
     assert_eq!((again.status, again.body.len(), again.header("etag")), (304, 0, &*etag));
     let other = service.ask("GET", address, &[("if-none-match", "\"other\"")]);
     assert_eq!((other.status, other.body), (200, first.body.clone()));
-    // Other images have other ones, and nothing is made to find that out.
+    // Other images have other tags, and no image is made to find that out.
     let encoded = service.count("images_encoded_total");
     let grey = "/iiif/3/odd.tif/full/max/0/gray.png";
     assert_eq!(service.ask("GET", grey, &[("if-none-match", &etag)]).status, 200);
@@ -33,7 +34,7 @@ fn clients_that_have_an_image_are_told_so() {
     assert_ne!(grey_etag, etag);
     assert_eq!(service.count("images_encoded_total"), encoded + 1);
     drop(service);
-    // The same after a restart, without the image being made.
+    // The same after a restart, without making the image.
     let service = Service::of(&path);
     let again = service.ask("GET", grey, &[("if-none-match", &grey_etag)]);
     assert_eq!(again.status, 304);
@@ -79,7 +80,7 @@ fn a_slide_that_is_replaced_is_another_one() {
     common::vips(directory.path(), "tiffsave inverted.v other.tif --tile --pyramid");
     fs::rename(directory.path().join("other.tif"), &path).unwrap();
     let mut second = service.get(address);
-    // It looks now and then.
+    // The server checks the file from time to time.
     while second.body == first.body {
         std::thread::yield_now();
         second = service.get(address);
@@ -110,7 +111,7 @@ fn pages_from_elsewhere_may_read() {
     assert!(preflight.header("access-control-allow-headers").contains("Authorization"));
     let post = service.ask("POST", "/odd.tif.dzi", &[]);
     assert_eq!((post.status, post.header("allow")), (405, "GET,HEAD"));
-    assert!(post.text().starts_with("GET, HEAD and OPTIONS"), "{post:?}");
+    assert!(post.text().starts_with("only GET, HEAD and OPTIONS"), "{post:?}");
     let width = service.get("/slides/odd.tif/thumbnail.jpg?width=abc");
     assert_eq!((width.status, width.text()), (400, "width: a number of pixels, from 1 on\n"));
 }
@@ -151,12 +152,13 @@ fn who_asks_too_often_is_told_to_wait() {
     assert_eq!(service.get("/healthz").status, 200);
 }
 
-/// Sends bytes as they are; the status, and all that is said. 0: the connection was only closed.
+/// Sends raw bytes. Returns the status and the answer; status 0 means that the connection was just
+/// closed.
 fn raw(service: &Service, request: &[u8]) -> (u16, String) {
     let mut stream = TcpStream::connect(service.address).unwrap();
     stream.write_all(request).unwrap();
     let mut said = Vec::new();
-    // Who is sent too much may close before all of it is read.
+    // A server that is sent too much may close the connection early.
     let _ = stream.read_to_end(&mut said);
     let said = String::from_utf8_lossy(&said).into_owned();
     let status = said.split(' ').nth(1).and_then(|status| status.parse().ok());
@@ -213,7 +215,7 @@ fn no_path_leads_out_of_the_directory() {
         assert!(matches!(status, 400 | 404), "{path}: {said}");
         assert!(!said.contains(root.to_str().unwrap()), "{path}: {said}");
     }
-    // Bytes that are no text.
+    // Bytes that are not UTF-8.
     for path in ["/%ff%fe.dzi", "/slides/%ff", "/iiif/3/%c0%af/info.json", "/%.dzi", "/%zz.dzi"] {
         let (status, said) = line(&service, path);
         assert!(matches!(status, 400 | 404), "{path}: {said}");
@@ -269,7 +271,7 @@ fn nonsense_is_refused_and_the_server_goes_on() {
         let (status, _) = raw(&service, request.as_bytes());
         assert!(status == 0 || (400..500).contains(&status), "{status}: {request:.40}");
     }
-    // A host that would not stay within a header or a document.
+    // A host that could break out of a header or a document.
     let host =
         "GET /iiif/3/odd.tif/info.json HTTP/1.1\r\nHost: a\"><b\r\nConnection: close\r\n\r\n";
     assert_eq!(raw(&service, host.as_bytes()).0, 400);
@@ -356,7 +358,7 @@ fn the_program_serves_until_it_is_told_to_end() {
     let address = address.strip_suffix('/').unwrap();
     let mut idle = TcpStream::connect(address).unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
-    // Asked for before the end, and answered.
+    // Requested before the end, and answered.
     let request = "GET /iiif/3/aperio.svs/full/500,/0/default.jpg HTTP/1.1\r\nHost: a\r\n\r\n";
     stream.write_all(request.as_bytes()).unwrap();
     let mut first = [0; 1];
@@ -364,7 +366,7 @@ fn the_program_serves_until_it_is_told_to_end() {
         let id = child.id().to_string();
         assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
     };
-    // It has read the request when it answers it.
+    // Once the answer begins, the request has been read.
     stream.read_exact(&mut first).unwrap();
     signal("-TERM");
     let mut rest = Vec::new();
@@ -400,7 +402,7 @@ fn a_hangup_is_no_end_and_a_second_interrupt_is() {
     assert!(said.contains("SIGHUP changes nothing"), "{said:?}");
     let mut stream = TcpStream::connect(&address).unwrap();
     stream.write_all(b"GET /a.svs.dzi HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-    // It has read the request when it asks for the slide.
+    // Once the server requests the slide, it has read the request.
     let _asked = silent.accept().unwrap();
     signal("-INT");
     while TcpStream::connect(&address).is_ok() {
@@ -410,7 +412,7 @@ fn a_hangup_is_no_end_and_a_second_interrupt_is() {
     assert!(child.wait().unwrap().success());
     said.clear();
     stderr.read_to_string(&mut said).unwrap();
-    assert!(said.contains("told to end again"), "{said}");
+    assert!(said.contains("second signal"), "{said}");
 }
 
 #[test]
@@ -433,7 +435,7 @@ fn what_could_not_be_opened_for_want_of_descriptors_is_opened_later() {
     let open: Vec<u64> =
         open.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect();
     let free = (0..).find(|number| !open.contains(number)).unwrap();
-    // For the connection, and for nothing else.
+    // Enough for the connection, and nothing else.
     let few = Rlimit { current: Some(free + 1), maximum: getrlimit(Resource::Nofile).maximum };
     let before = prlimit(Some(id), Resource::Nofile, few).unwrap();
     let failed = service.get("/odd.tif.dzi");
@@ -445,7 +447,7 @@ fn what_could_not_be_opened_for_want_of_descriptors_is_opened_later() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(failed.text().contains("Too many open files"), "{failed:?}");
-    // The server had taken all that it may have.
+    // The server had raised its limit to the maximum.
     assert_eq!(before.current, before.maximum);
 }
 
@@ -464,7 +466,7 @@ fn a_demo_says_what_it_shows_and_where() {
             command.env("SEEKWIRE_DEMO_SLIDE", slide);
         }
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        // From then on nobody reads what it says, which does not stop it.
+        // From then on nothing reads its log, which does not stop it.
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let said = lines.map_while(Result::ok).find(|line| line.contains("; open ")).unwrap();
         let address = said.split("; open ").nth(1).unwrap();

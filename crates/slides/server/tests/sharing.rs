@@ -1,4 +1,4 @@
-//! Many clients at once: work is done once, and not at all for those that have gone.
+//! Many concurrent clients: work is done once, and not at all for those that have disconnected.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn a_tile_that_64_clients_want_is_made_once() {
     let bodies: HashSet<Vec<u8>> = std::thread::scope(|scope| {
         let ask = || {
             start.wait();
-            // Half as large, so that four stored tiles are one here.
+            // Half the size, so that four stored tiles make one here.
             service.get("/aperio.svs_files/11/2_1.jpg").body
         };
         let clients: Vec<_> = (0..64).map(|_| scope.spawn(ask)).collect();
@@ -35,14 +35,14 @@ fn a_tile_that_64_clients_want_is_made_once() {
 
 #[test]
 fn viewers_that_pan_over_the_same_slide_decode_no_tile_twice() {
-    // Images are not kept, so that each is made of tiles again.
+    // Images are not cached, so each is made from tiles again.
     let service = Service::start(&aperio(), |settings| settings.image_cache = 0);
     std::thread::scope(|scope| {
         for viewer in 0..16 {
             let service = &service;
             scope.spawn(move || {
                 for step in 0..8 {
-                    // Over borders of tiles, each viewer from elsewhere to elsewhere.
+                    // Across borders of tiles; each viewer moves between different places.
                     let (x, y) =
                         (100 + viewer * 13 + step * 90, 200 + (viewer * 7 + step * 60) % 400);
                     let address = format!("/iiif/3/aperio.svs/{x},{y},300,200/150,/0/default.jpg");
@@ -52,13 +52,13 @@ fn viewers_that_pan_over_the_same_slide_decode_no_tile_twice() {
         }
     });
     assert_eq!(service.count("decoded_twice_total"), 0);
-    // Columns 0 to 5 and rows 0 to 3, as they are and with halved sides: none of them more than once.
+    // Columns 0 to 5 and rows 0 to 3, in full and half size: each at most once.
     let decoded = service.count("tiles_decoded_total");
     assert!((12..=48).contains(&decoded), "{decoded}");
     assert!(service.count("images_encoded_total") > 100);
 }
 
-/// A web server for one file, which can be told to answer later.
+/// A web server for one file, whose answers can be delayed.
 struct Slow {
     address: String,
     is_held: Arc<AtomicBool>,
@@ -127,7 +127,7 @@ fn what_a_client_that_has_gone_wanted_is_not_decoded() {
     slow.is_held.store(true, Ordering::SeqCst);
     let mut client = TcpStream::connect(service.address).unwrap();
     write!(client, "GET /slow.svs_files/12/5_6.png HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-    // Its tile is being read when it goes.
+    // Its tile is being read when it disconnects.
     slow.asked.recv_timeout(Duration::from_secs(60)).expect("the tile is read");
     drop(client);
     while service.count("images_cancelled_total") == 0 {
@@ -140,7 +140,7 @@ fn what_a_client_that_has_gone_wanted_is_not_decoded() {
     }
     assert_eq!(service.count("tiles_decoded_total"), 0);
 
-    // Another one that wants it gets it; what was read is kept.
+    // Another client gets it; the bytes read are cached.
     let tile = service.get("/slow.svs_files/12/5_6.png");
     assert_eq!(tile.status, 200);
     assert_eq!(service.count("tiles_decoded_total"), 1);
@@ -176,9 +176,9 @@ fn memory_for_work_is_shared_and_caches_keep_their_bounds() {
     let (images, tiles) = (bytes("images"), bytes("tiles"));
     assert!(0 < images.0 && images.0 <= images.1 && images.1 == 200 << 10, "{images:?}");
     assert!(0 < tiles.0 && tiles.0 <= tiles.1 && tiles.1 == 1 << 20, "{tiles:?}");
-    // Associated images take what they have, and small ones little.
+    // Associated images take their full size in memory, and small ones little.
     assert_eq!(service.get("/slides/aperio.svs/label.jpg").status, 200);
-    // What can never have the memory that it takes is told so.
+    // A request that can never get enough memory fails.
     let whole = service.get("/iiif/3/aperio.svs/full/max/0/default.jpg");
     assert_eq!(whole.status, 501);
     assert!(whole.text().contains("MiB"), "{}", whole.text());

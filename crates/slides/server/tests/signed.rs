@@ -1,4 +1,4 @@
-//! Addresses that are signed: what they let in to, and how they are made.
+//! Signed addresses: the access that they give, and how they are made.
 
 mod common;
 
@@ -47,7 +47,7 @@ fn a_signed_viewer_lets_in_to_its_slide_and_nothing_else() {
     }
     assert_eq!(service.get("/healthz").status, 200);
 
-    // One that is no viewer is for itself.
+    // Any address except a viewer's gives access only to itself.
     let answer = service.get(&signed[1]);
     assert_eq!((answer.status, answer.header("set-cookie")), (200, ""));
     assert_eq!(answer.header("cache-control"), "private, max-age=3600");
@@ -62,7 +62,7 @@ fn a_signed_viewer_lets_in_to_its_slide_and_nothing_else() {
     assert_eq!(viewer.status, 200);
     assert!(!viewer.text().contains("id=\"beside\""));
     assert_eq!(viewer.header("referrer-policy"), "same-origin");
-    // It has no link to what its reader may not see.
+    // It has no link to pages that its reader may not see.
     assert!(!viewer.text().contains("All slides"), "{}", viewer.text());
     let cookie = viewer.header("set-cookie");
     assert!(cookie.ends_with("Path=/; HttpOnly; SameSite=Strict"), "{cookie}");
@@ -84,13 +84,14 @@ fn a_signed_viewer_lets_in_to_its_slide_and_nothing_else() {
     ] {
         assert_eq!(service.ask("GET", path, &cookie).status, status, "{path}");
     }
-    // What belongs to a slide is not the slide: who is sent a thumbnail does not see the label.
+    // Access to a part of a slide is not access to the slide: a thumbnail's link does not show the
+    // label.
     let parts = sign(&["/slides/odd.tif/thumbnail.jpg?width=5", "/slides/odd.tif/properties.json"]);
     for part in &parts {
         let answer = service.get(part);
         assert_eq!((answer.status, answer.header("set-cookie")), (200, ""), "{part}");
     }
-    // What fails gives no cookie.
+    // A failed request gives no cookie.
     let nothing = service.get(&sign(&["/slides/nothing.tif"])[0]);
     assert_eq!((nothing.status, nothing.header("set-cookie")), (404, ""));
 }
@@ -110,7 +111,7 @@ fn a_token_opens_what_is_signed_too_and_the_other_way_round() {
     let bearer = [("authorization", "Bearer s3cret")];
     assert_eq!(service.ask("GET", "/odd.tif.dzi", &bearer).status, 200);
     assert!(service.ask("GET", "/slides/odd.tif", &bearer).text().contains("All slides"));
-    // One whose time is over says so, and no other one.
+    // Only an expired address is reported as such.
     let over = "/odd.tif.dzi?expires=1000";
     let mut key = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();
     key.update(format!("address\n{over}").as_bytes());

@@ -1,4 +1,4 @@
-//! A web server that says nothing holds up what is on it, and nothing else.
+//! A silent web server delays its own slides, and nothing else.
 
 mod common;
 
@@ -33,7 +33,7 @@ fn slides_of_a_silent_web_server_keep_no_others_from_being_opened() {
     assert_eq!(service.count("remote_reads"), EACH as u64);
     assert_eq!(service.count("slides_opened_total"), EACH as u64 + 2);
 
-    // What waits goes with its client.
+    // Waiting requests end with their clients.
     drop(clients);
     until(|| service.count("requests_in_flight") == 1);
     silent.is_silent.store(false, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! TLS by files: protocols, certificates that change, and what is wrong with them.
+//! TLS: protocols, certificates that change, and invalid ones.
 
 mod common;
 
@@ -19,7 +19,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
-/// Makes a key and a certificate of it for `localhost`, which is its own authority.
+/// Makes a key and a self-signed certificate for `localhost`.
 fn certificate(directory: &Path, name: &str) -> CertificateFiles {
     let file = |end: &str| directory.join(format!("{name}.{end}"));
     let config = "[req]\ndistinguished_name = name\nx509_extensions = own\nprompt = no\n\
@@ -37,7 +37,7 @@ fn certificate(directory: &Path, name: &str) -> CertificateFiles {
     CertificateFiles { certificate, key }
 }
 
-/// Connects, and trusts just that certificate.
+/// Connects, and trusts only that certificate.
 async fn connect(
     address: SocketAddr,
     trusted: &Path,
@@ -109,7 +109,7 @@ fn both_protocols_are_spoken_by_tls() {
         let cookie = login.headers()["set-cookie"].to_str().unwrap();
         assert!(cookie.ends_with("; SameSite=Strict; Secure"), "{cookie}");
     });
-    // Who does not speak it gets no answer, and keeps nobody else from one.
+    // A client without TLS gets no answer, and does not delay others.
     let mut plain = TcpStream::connect(service.address).unwrap();
     plain.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     let mut said = Vec::new();
@@ -119,7 +119,7 @@ fn both_protocols_are_spoken_by_tls() {
     runtime().block_on(async { connect(service.address, &trusted, &[]).await.unwrap() });
 }
 
-/// The program, until it is dropped.
+/// The program, ended on drop.
 struct Program {
     child: Child,
     said: BufReader<std::process::ChildStderr>,
@@ -146,7 +146,7 @@ impl Program {
         Self { child, said, address }
     }
 
-    /// Waits until the log has a line with that.
+    /// Waits for a line in the log that contains a text.
     fn until(&mut self, what: &str) -> String {
         let mut line = String::new();
         while !line.contains(what) {
@@ -186,7 +186,7 @@ fn certificates_that_change_are_read_again() {
     put(&one.key, &used.key);
     let mut program = Program::start(&slide, &used);
     assert!(program.trusts(&one.certificate) && !program.trusts(&two.certificate));
-    // Without its key a new one is not taken. Nobody asks for it to be read: it is seen.
+    // A new certificate without its key is not used. The change is noticed without a signal.
     put(&two.certificate, &used.certificate);
     let line = program.until("stays as it was");
     assert!(line.contains("used.key: it is not the key of the certificate in"), "{line}");
@@ -194,7 +194,7 @@ fn certificates_that_change_are_read_again() {
     put(&two.key, &used.key);
     program.until("was read again");
     assert!(program.trusts(&two.certificate) && !program.trusts(&one.certificate));
-    // By a signal also what has not changed.
+    // A signal also reloads unchanged files.
     let id = program.child.id().to_string();
     run(Command::new("kill").args(["-HUP", &id]));
     program.until("was read again");
@@ -229,8 +229,8 @@ fn what_is_wrong_with_files_is_explained() {
     };
     for (certificate, key, what) in [
         (&*one.certificate, &*two.key, "two.key: it is not the key of the certificate in"),
-        (&one.key, &one.key, "one.key: no certificate is in it"),
-        (&one.certificate, &one.certificate, "one.pem: no private key is in it"),
+        (&one.key, &one.key, "one.key: it contains no PEM certificate"),
+        (&one.certificate, &one.certificate, "one.pem: it contains no PEM private key"),
         (&one.certificate, &encrypted, "encrypted: the key is encrypted"),
         (&one.certificate, &cut, "cut: not in PEM"),
         (&broken, &one.key, "broken"),

@@ -1,4 +1,4 @@
-//! What is guaranteed is about what each client waits for.
+//! Guarantees concern the waiting time of each client.
 
 mod common;
 
@@ -8,8 +8,8 @@ use std::time::Duration;
 use common::silent::{Silent, ask, until};
 use common::{Service, aperio, odd};
 
-/// The same view for two clients, and a part of it, as a pan needs it, for two more: what is made
-/// for one of them is for all.
+/// The same view for two clients, and a part of it, as for a pan, for two more: work for one of
+/// them serves all.
 #[test]
 fn each_client_that_waits_counts_as_what_it_has_asked_for() {
     let slow = Silent::start(std::fs::read(aperio()).unwrap());
@@ -24,7 +24,7 @@ fn each_client_that_waits_counts_as_what_it_has_asked_for() {
     let view = "/iiif/3/slow.svs/0,0,1200,1200/max/0/default.png";
     let mut clients = vec![ask(&service, view), ask(&service, view)];
     until(|| service.count("images_joined_total") == 1);
-    // Its tiles are being read, the first one among them.
+    // Its tiles are being read, beginning with the first.
     slow.asked.recv().unwrap();
     let pan = "/slow.svs_files/12/0_0.png";
     clients.extend([ask(&service, pan), ask(&service, pan)]);
@@ -42,7 +42,7 @@ fn each_client_that_waits_counts_as_what_it_has_asked_for() {
     // The image was made once.
     assert_eq!(count("betweenComplete"), Some(1), "{status}");
     assert_eq!(service.count("decoded_twice_total"), 0);
-    // What is kept is no update.
+    // A cached image is not an update.
     assert_eq!((service.get(view).status, service.get(pan).status), (200, 200));
     assert_eq!(service.get("/status").json()["guarantee"], *guarantee);
 }

@@ -1,13 +1,13 @@
-//! The validator of the IIIF consortium, against its test image.
+//! The validator of the IIIF consortium, with its test image.
 
 mod common;
 
 use common::{Service, run, script};
 use std::process::Command;
 
-/// It demands 400 for `!w,h` that is larger than the region. The standard has such an image given
-/// out as large as it can be without growing (3.0, section 4.2), and so it is here; what else this
-/// test looks at is looked at in `iiif/size.rs`.
+/// It demands 400 for `!w,h` that is larger than the region. The standard requires the largest
+/// image possible without enlarging (3.0, section 4.2), which is the behaviour here; the other
+/// checks of this test are in `iiif/size.rs`.
 const DIFFERENT: &str = "size_noup";
 
 #[test]

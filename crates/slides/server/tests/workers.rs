@@ -1,4 +1,4 @@
-//! Workers: processes that do a part of the work, and come and go.
+//! Workers: processes that share the work, and come and go.
 
 #[path = "../../../flow/launch/tests/cluster/mod.rs"]
 mod cluster;
@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use seekwire_launch::Secret;
 use seekwire_slides::WorkerSettings;
 
-/// A worker, which is killed when the test ends.
+/// A worker, killed when the test ends.
 struct Worker(Child);
 
 impl Worker {
@@ -48,7 +48,7 @@ impl Drop for Worker {
     }
 }
 
-/// A server that keeps nothing, so that all is made again, and lets workers come.
+/// A server that caches nothing, so that everything is made again, and that accepts workers.
 struct Place {
     service: Service,
     secret: PathBuf,
@@ -75,14 +75,14 @@ impl Place {
         self.service.get("/status").json()
     }
 
-    /// Until as many workers as that are in that state.
+    /// Waits until so many workers are in that state.
     fn wait(&self, state: &str, count: usize) {
         while self.all(state).len() != count {
             std::thread::yield_now();
         }
     }
 
-    /// The numbers of pieces that workers in that state have done.
+    /// The numbers of pieces done by workers in that state.
     fn all(&self, state: &str) -> Vec<u64> {
         let status = self.status();
         let all = status["workers"]["all"].as_array().unwrap().iter();
@@ -92,7 +92,7 @@ impl Place {
     }
 }
 
-/// Tiles that are scaled, tiles without loss, and a region.
+/// Tiles that are scaled, lossless tiles, and a region.
 fn addresses() -> Vec<String> {
     let tiles = (1..3).flat_map(|row| (0..4).map(move |column| (column, row)));
     let mut all: Vec<String> =
@@ -102,7 +102,7 @@ fn addresses() -> Vec<String> {
     all
 }
 
-/// What the server alone gives, found once for all tests.
+/// The results of the server alone, computed once for all tests.
 fn expected() -> &'static [(String, Vec<u8>)] {
     static EXPECTED: OnceLock<Vec<(String, Vec<u8>)>> = OnceLock::new();
     EXPECTED.get_or_init(|| {
@@ -119,10 +119,10 @@ fn expected() -> &'static [(String, Vec<u8>)] {
 fn check(service: &Service, (address, body): &(String, Vec<u8>)) {
     let answer = service.get(address);
     assert_eq!(answer.status, 200, "{address}: {}", String::from_utf8_lossy(&answer.body));
-    assert!(answer.body == *body, "{address} is not what the server alone gives");
+    assert!(answer.body == *body, "{address} differs from the result of the server alone");
 }
 
-/// Clients ask for everything again and again while `work` runs, and get what is right.
+/// Clients request everything repeatedly while `work` runs, and get correct results.
 fn under_load(place: &Place, all: &[(String, Vec<u8>)], work: impl FnOnce(&AtomicUsize)) {
     let (is_over, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -142,7 +142,7 @@ fn under_load(place: &Place, all: &[(String, Vec<u8>)], work: impl FnOnce(&Atomi
     });
 }
 
-/// Clients end also when the test fails.
+/// Clients end even if the test fails.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -183,7 +183,7 @@ fn workers_come_and_go_and_every_answer_is_right() {
         let _third = Worker::start(&place);
         place.wait("works", 2);
         more(answered, 8);
-        // What is ended well is no different.
+        // A worker that ends normally makes no difference.
         stopped.signal(Signal::TERM);
         place.wait("works", 1);
     });
@@ -219,7 +219,7 @@ fn a_stranger_gets_nothing() {
     std::fs::write(&wrong, Secret::random().unwrap().to_hex()).unwrap();
     let address = place.service.workers.unwrap();
     let mut command = Worker::command(address, &wrong);
-    // Its attempts fail, one after the other, and the first one is told.
+    // Its attempts fail repeatedly, and the first failure is logged.
     let mut stranger = Worker(command.stderr(Stdio::piped()).spawn().unwrap());
     let mut lines = BufReader::new(stranger.0.stderr.take().unwrap()).lines();
     let said = lines.nth(1).unwrap().unwrap();
@@ -230,19 +230,19 @@ fn a_stranger_gets_nothing() {
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream.write_all(said).unwrap();
         let mut answer = Vec::new();
-        // It is hung up on.
+        // The connection is closed.
         let _ = stream.read_to_end(&mut answer);
         assert_eq!(answer, b"");
     }
     let _silent = TcpStream::connect(address).unwrap();
     all.iter().take(5).for_each(|one| check(&place.service, one));
-    // One who knows the secret is not kept out by them.
+    // A worker that knows the secret is not kept out by the others.
     let _worker = Worker::start(&place);
     place.wait("works", 1);
     assert_eq!(place.status()["workers"]["come"], 1);
 }
 
-/// A guarantee that is held and one that cannot be, with a worker.
+/// A guarantee that is met and one that cannot be, with a worker.
 #[test]
 fn what_is_guaranteed_is_measured() {
     let all = expected();
@@ -280,7 +280,8 @@ fn what_is_guaranteed_is_measured() {
     }
 }
 
-/// Where this process may make hosts, one worker is behind a cable that is pulled.
+/// If this process may create network namespaces: one worker is connected through a cable that is
+/// unplugged.
 #[test]
 fn a_link_that_is_cut_loses_nothing() {
     let Some(bed) = Bed::new() else { return };
@@ -305,7 +306,8 @@ fn a_link_that_is_cut_loses_nothing() {
     .unwrap();
 }
 
-/// Where this process may make hosts, an answer takes longer than it takes to be silent.
+/// If this process may create network namespaces: an answer takes longer than the limit for
+/// silence.
 #[test]
 fn a_worker_on_a_slow_link_is_not_taken_for_silent() {
     let Some(bed) = Bed::new() else { return };
@@ -348,7 +350,7 @@ fn a_worker_on_a_slow_link_is_not_taken_for_silent() {
     .unwrap();
 }
 
-/// A server and two workers that mpiexec has started find each other.
+/// A server and two workers started by mpiexec find each other.
 #[test]
 fn a_job_of_mpiexec_is_a_server_and_its_workers() {
     let program = env!("CARGO_BIN_EXE_seekwire-slides");
@@ -382,7 +384,7 @@ fn a_job_of_mpiexec_is_a_server_and_its_workers() {
     let status = get("/status");
     assert_eq!(status.matches("\"state\":\"works\"").count(), 2, "{status}");
     assert!(get("/aperio.svs_files/11/2_1.jpg").starts_with("HTTP/1.1 200"));
-    // The workers end with the server, and all is well.
+    // The workers end with the server, without errors.
     let processes = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
         let line = std::fs::read_to_string(entry.path().join("cmdline")).ok()?;
         let mut words = line.split('\0');
@@ -392,12 +394,12 @@ fn a_job_of_mpiexec_is_a_server_and_its_workers() {
     for server in processes {
         kill_process(server, Signal::TERM).unwrap();
     }
-    // What is said now has to be read, or who says it waits.
+    // The rest of the output must be read, or its writers block.
     let rest: Vec<String> = lines.map_while(Result::ok).collect();
     assert!(job.0.wait().unwrap().success(), "{rest:#?}");
 }
 
-/// The script of docs/slides.md, as it stands there, on two nodes.
+/// Runs the script in docs/slides.md unchanged on two nodes.
 #[test]
 fn a_job_of_slurm_is_a_server_and_its_workers() {
     let Some(bed) = Bed::new() else { return };

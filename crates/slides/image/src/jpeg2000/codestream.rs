@@ -1,5 +1,5 @@
 //! The headers of a JPEG 2000 codestream (ISO/IEC 15444-1, annex A), checked before the decoder
-//! sees them: it allocates as much as they claim, and treats a missing tile as one without signal.
+//! sees them: it allocates whatever they claim, and treats a missing tile as one without signal.
 //!
 //! The decoder computes the length of a marker segment itself, so each segment must have exactly
 //! the length of its kind. Segments that slides do not need are refused.

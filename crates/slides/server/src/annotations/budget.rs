@@ -1,10 +1,10 @@
-//! What annotations may take in memory, while they are read and afterwards.
+//! The memory budget of annotations, while they are read and afterwards.
 
 use std::cell::Cell;
 
 use serde::de::Error;
 
-/// Bytes that may still be taken.
+/// Bytes that may still be used.
 pub(super) struct Budget {
     left: Cell<usize>,
     is_spent: Cell<bool>,
@@ -28,12 +28,12 @@ impl Budget {
         self.left.get()
     }
 
-    /// So many bytes are free again.
+    /// Returns bytes to the budget.
     pub(super) fn give(&self, bytes: usize) {
         self.left.set(self.left.get() + bytes);
     }
 
-    /// Whether more was wanted than there was.
+    /// True if more was requested than there was.
     pub(super) fn is_spent(&self) -> bool {
         self.is_spent.get()
     }

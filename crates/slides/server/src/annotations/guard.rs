@@ -1,14 +1,13 @@
-//! What a JSON text may cost before it is understood: a look at its bytes as they are read.
+//! Limits on a JSON text before it is parsed: checks the bytes as they are read.
 
 use std::io::{self, Read};
 
 /// The longest text or number, in bytes.
 const LONGEST: usize = 1 << 20;
-/// Arrays and objects in one another.
+/// Maximum nesting of arrays and objects.
 const DEEPEST: usize = 64;
 
-/// Reads on as long as no text is too long, nothing is nested too deep, and the whole is not too
-/// large.
+/// A reader that fails if a text is too long, nesting is too deep, or the whole is too large.
 pub(super) struct Guard<R> {
     from: R,
     left: u64,
@@ -19,7 +18,7 @@ pub(super) struct Guard<R> {
 }
 
 impl<R: Read> Guard<R> {
-    /// Of at most `most` bytes.
+    /// Allows at most `most` bytes.
     pub(super) fn new(from: R, most: u64) -> Self {
         Self { from, left: most, depth: 0, length: 0, in_text: false, is_escaped: false }
     }
@@ -79,7 +78,7 @@ mod tests {
         let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
         assert!(read(&nested(DEEPEST), 1000).is_ok());
         assert!(read(&nested(DEEPEST + 1), 1000).is_err());
-        // Brackets in a text are text.
+        // Brackets inside a string are text.
         assert!(read(&format!("\"\\\"{}\"", "[".repeat(500)), 1000).is_ok());
         assert!(read("[1, 2]", 6).is_ok());
         assert!(read("[1, 2]", 5).is_err());

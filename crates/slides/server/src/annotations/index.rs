@@ -1,6 +1,6 @@
-//! All annotations of a slide, as they are kept: points and names behind one another, the largest
-//! feature first, and a tree of the boxes around features. There is no memory of a feature by
-//! itself, so that it is known what all of them take.
+//! All annotations of a slide as they are kept: contiguous points and names, the largest feature
+//! first, and a tree of bounding boxes. No feature has an allocation of its own, so the memory of
+//! all of them is known.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,13 +11,13 @@ use super::tree::{Bounds, Tree};
 pub(super) type Point = [f32; 2];
 pub(super) type Colour = [u8; 3];
 
-/// What a feature is drawn in that says nothing.
+/// Default colour of a feature.
 const PLAIN: Colour = [200, 0, 0];
 
-/// The longest name that is kept, in characters.
+/// Characters of the longest name kept.
 const NAME: usize = 200;
 
-/// What a geometry is made of.
+/// Kind of the parts of a geometry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Points,
@@ -26,7 +26,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// By the name of the geometry; `None` of one that is not shown.
+    /// By the name of the geometry; `None` if it is not shown.
     pub(super) fn of(name: &str) -> Option<Self> {
         match name {
             "Point" | "MultiPoint" => Some(Self::Points),
@@ -37,7 +37,7 @@ impl Kind {
     }
 }
 
-/// How a feature is called and drawn.
+/// The name, class and colours of a feature.
 #[derive(Debug, Default)]
 pub(super) struct Named {
     pub(super) name: String,
@@ -46,12 +46,12 @@ pub(super) struct Named {
     pub(super) colour: Option<Colour>,
 }
 
-/// Points that belong together: those of a line, or of the border of an area.
+/// A group of points: a line, or the border of an area.
 #[derive(Debug, Clone, Copy)]
 struct Part {
-    /// Behind its last one.
+    /// Index after its last point.
     end: u32,
-    /// Whether it is the outer border of an area; those of holes follow it.
+    /// True for the outer border of an area; the borders of holes follow it.
     is_outer: bool,
 }
 
@@ -62,22 +62,22 @@ pub(super) struct Feature {
     pub(super) bounds: Bounds,
     pub(super) class: Option<u32>,
     colour: Option<Colour>,
-    /// In all names.
+    /// Position in all names.
     name: Range<u32>,
 }
 
 impl Feature {
-    /// Its longer side.
+    /// The longer side of its bounding box.
     pub(super) fn extent(&self) -> f32 {
         let [left, top, right, bottom] = self.bounds;
         (right - left).max(bottom - top)
     }
 }
 
-/// A kind of annotations, such as a tissue.
+/// A class of annotations, such as a tissue.
 #[derive(Debug)]
 struct Class {
-    /// In all names.
+    /// Position in all names.
     name: Range<u32>,
     colour: Colour,
 }
@@ -88,20 +88,20 @@ pub(super) struct Index {
     parts: Vec<Part>,
     points: Vec<Point>,
     classes: Vec<Class>,
-    /// Of features and classes.
+    /// The names of features and classes.
     names: String,
     tree: Tree,
-    /// Of which nothing is shown.
+    /// Number of features of which nothing is shown.
     pub(super) skipped: usize,
 }
 
 impl Index {
-    /// Gives the numbers of those whose boxes meet that one.
+    /// Passes the numbers of features whose boxes intersect `wanted` to `give`.
     pub(super) fn within(&self, wanted: Bounds, give: impl FnMut(u32)) {
         self.tree.within(wanted, |number| self.feature(number).bounds, give);
     }
 
-    /// By number: the larger, the smaller its number.
+    /// A feature by its number. Larger features have smaller numbers.
     pub(super) fn feature(&self, number: u32) -> &Feature {
         &self.features[number as usize]
     }
@@ -125,7 +125,7 @@ impl Index {
         (self.named(name), *colour)
     }
 
-    /// How many classes there are.
+    /// Number of classes.
     pub(super) fn classes(&self) -> u32 {
         self.classes.len() as u32
     }
@@ -143,7 +143,7 @@ impl Index {
         self.features.len()
     }
 
-    /// What it takes, in bytes: all that was asked for, whether or not there is something in it.
+    /// Bytes allocated for the index, including unused capacity.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Self>()
             + self.features.capacity() * size_of::<Feature>()
@@ -155,7 +155,7 @@ impl Index {
     }
 }
 
-/// An index that is being made.
+/// An index under construction.
 #[derive(Default)]
 pub(super) struct Builder {
     features: Vec<Feature>,
@@ -168,25 +168,25 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    /// What an index takes that has nothing in it.
+    /// Bytes of an empty index.
     pub(super) const BESIDES: usize = size_of::<Index>() + Tree::BESIDES;
 
-    /// What a feature takes besides coordinates and names, with its place in the tree.
+    /// Bytes of a feature without coordinates and names, including its place in the tree.
     const FEATURE: usize = size_of::<Feature>() + Tree::EACH;
 
-    /// What a class takes besides its name: while it is read, its place in a table, too, which may
-    /// be half empty.
+    /// Bytes of a class without its name. While it is read, this includes its entry in a hash table
+    /// that may be half empty.
     const CLASS: usize = size_of::<Class>() + 2 * size_of::<(String, u32)>();
 
-    /// What a feature takes that is added. The name of a class is there twice while it is read, in
-    /// full.
+    /// Bytes of a feature that is added. While annotations are read, the full name of a class is in
+    /// memory twice.
     pub(super) fn cost(&self, node: &Node, named: &Named) -> usize {
         let is_new = !named.class.is_empty() && !self.known.contains_key(&named.class);
         let class = if is_new { Self::CLASS + 2 * named.class.len() } else { 0 };
         Self::FEATURE + coordinates(node) + short(&named.name).len() + class
     }
 
-    /// Leaves a feature out.
+    /// Counts a feature as left out.
     pub(super) fn skip(&mut self) {
         self.skipped += 1;
     }
@@ -217,7 +217,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Of areas: borders, or lists of them.
+    /// Adds areas, which are borders or lists of them, or lines.
     fn lines(&mut self, kind: Kind, lines: Vec<Node>) -> Result<(), &'static str> {
         let wrong = "coordinates are not those of the geometry that they are in";
         let mut is_outer = true;
@@ -240,7 +240,7 @@ impl Builder {
     }
 
     fn part(&mut self, kind: Kind, points: &[Point], is_outer: bool) -> Result<(), &'static str> {
-        // The end of a border is its beginning; that is known. Of a line it is not.
+        // A border ends where it begins, so its last point is redundant. A line's is not.
         let points = match points {
             [first, rest @ .., last]
                 if kind == Kind::Areas && first == last && !rest.is_empty() =>
@@ -269,7 +269,7 @@ impl Builder {
         Ok(Some(number))
     }
 
-    /// Where a name is.
+    /// Appends a name and returns its position.
     fn name(&mut self, name: &str) -> Result<Range<u32>, &'static str> {
         let end = |names: &str| u32::try_from(names.len()).map_err(|_| "too many names");
         let start = end(&self.names)?;
@@ -277,12 +277,12 @@ impl Builder {
         Ok(start..end(&self.names)?)
     }
 
-    /// Sorts what there is.
+    /// Sorts the features and builds the index.
     pub(super) fn finish(self) -> Index {
         let Self { mut features, mut parts, mut points, mut classes, mut names, known, skipped } =
             self;
         drop(known);
-        // Those of the same extent as they are in the file, by sorting that takes no memory.
+        // Features of the same extent keep the order of the file; this sort needs no extra memory.
         features.sort_unstable_by(|one, other| {
             let by_extent = other.extent().total_cmp(&one.extent());
             by_extent.then(one.parts.start.cmp(&other.parts.start))
@@ -292,14 +292,14 @@ impl Builder {
         points.shrink_to_fit();
         classes.shrink_to_fit();
         names.shrink_to_fit();
-        // Each has a part, and these are counted by 32 bits.
+        // Every feature has a part, and parts are counted with 32 bits.
         let count = features.len() as u32;
         let tree = Tree::new(count, |number| features[number as usize].bounds);
         Index { features, parts, points, classes, names, tree, skipped }
     }
 }
 
-/// What is kept of coordinates takes so many bytes.
+/// Bytes kept of these coordinates.
 fn coordinates(node: &Node) -> usize {
     match node {
         Node::Number(_) => 0,
@@ -309,7 +309,7 @@ fn coordinates(node: &Node) -> usize {
     }
 }
 
-/// As much of a name as is kept.
+/// The part of a name that is kept.
 fn short(name: &str) -> &str {
     name.char_indices().nth(NAME).map_or(name, |(end, _)| &name[..end])
 }

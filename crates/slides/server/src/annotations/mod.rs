@@ -1,14 +1,14 @@
-//! Annotations of slides: GeoJSON in a file beside the slide, and what of it is in a view.
+//! Annotations of slides: GeoJSON in a file beside the slide, and the part of it in a view.
 //!
 //! ```text
 //! beside ── file ── guard ── read ── index (kept, one flight each) ── view ──> answer
 //! ```
 //!
-//! - guard: no text too long, nothing nested too deep
-//! - read: GeoJSON, as it comes, within a budget of memory
+//! - guard: limits on text length and nesting
+//! - read: GeoJSON, as a stream, within a memory budget
 //! - index: features, the largest first
-//! - tree: the boxes around them
-//! - view: cut to a view, with no more than can be seen there
+//! - tree: bounding boxes of the features
+//! - view: clips features to a view, and simplifies them to its resolution
 
 mod budget;
 mod guard;
@@ -40,40 +40,40 @@ use index::{Builder, Index};
 use read::Document;
 pub(crate) use view::View;
 
-/// Views that are cut at a time.
+/// Maximum views processed at a time.
 const CUT: usize = 4;
 
-/// The largest file that is read.
+/// Bytes of the largest file that is read.
 const LARGEST: u64 = 1 << 30;
 
-/// The end of the names of compressed files.
+/// Suffix of compressed files.
 const COMPRESSED: &str = ".geojson.gz";
 
 /// A byte order mark, in UTF-8.
 const MARK: &[u8; 3] = b"\xef\xbb\xbf";
 
-/// A file as it was at some time.
+/// A file in a certain state.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Beside {
     path: PathBuf,
-    /// What of it says whether it is the same.
+    /// Identifies the state of the file.
     pub(crate) stamp: String,
 }
 
 impl Beside {
-    /// What its own texts take.
+    /// Bytes of its strings.
     fn bytes(&self) -> usize {
         self.path.capacity() + self.stamp.capacity()
     }
 
-    /// What clients may know of it.
+    /// The name that clients may see.
     fn name(&self) -> String {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 }
 
 /// The file with the annotations of a slide, if there is one: `case.svs.geojson` or `case.geojson`
-/// for `case.svs`. It may be a link, but not out of the directory that is served. Blocks.
+/// for `case.svs`. It may be a link, but not one that leads out of the served directory. Blocks.
 pub(crate) fn beside(place: &Place) -> Option<Beside> {
     let Place::File { path, within } = place else { return None };
     let name = path.file_name()?.to_str()?;
@@ -92,28 +92,28 @@ pub(crate) fn beside(place: &Place) -> Option<Beside> {
 
 type Found = Result<Arc<Index>>;
 
-/// The annotations that were used last.
+/// The most recently used annotations.
 pub(crate) struct Annotations {
     kept: Bounded<Beside, Found>,
     flights: Arc<Flights<Beside, Found>>,
-    /// One file is read at a time, so that no more memory is taken than for one.
+    /// One file is read at a time, so that only one is in memory while it is parsed.
     reading: Arc<Semaphore>,
     cutting: Arc<Semaphore>,
-    /// Bytes that one file may take here.
+    /// Maximum bytes in memory of one file's annotations.
     limit: usize,
 }
 
 impl Annotations {
-    /// Of which at most `bytes` are kept.
+    /// Keeps at most `bytes`.
     pub(crate) fn new(bytes: usize) -> Self {
         let flights = Arc::new(Flights::new());
-        // A little less, so that what could be read can be kept.
+        // A little less, so that any file that could be read fits into the cache.
         let limit = bytes - bytes / 8;
         let [reading, cutting] = [1, CUT].map(|most| Arc::new(Semaphore::new(most)));
         Self { kept: Bounded::new(bytes), flights, reading, cutting, limit }
     }
 
-    /// Bytes that are kept, and may be kept.
+    /// Bytes in use, and the limit.
     pub(crate) fn bytes(&self) -> (usize, usize) {
         self.kept.bytes()
     }
@@ -128,10 +128,13 @@ impl Annotations {
                 ticket
             }
         };
-        ticket.wait().await.unwrap_or_else(|| Err(Failure::unavailable("the server ends")))
+        ticket
+            .wait()
+            .await
+            .unwrap_or_else(|| Err(Failure::unavailable("the server is shutting down")))
     }
 
-    /// Reads a file when its turn comes: no thread that others need waits for that.
+    /// Reads a file when its turn comes; it does not hold a thread while waiting.
     async fn fetch(self: Arc<Self>, beside: Beside, flight: Flight<Beside, Found>) {
         let turn = tokio::select! {
             turn = Arc::clone(&self.reading).acquire_owned() => turn,
@@ -152,11 +155,11 @@ impl Annotations {
                 }
             });
         };
-        // If it panics, whoever waits is told so by the flight.
+        // If this panics, the flight notifies its waiters.
         let _ = tokio::task::spawn_blocking(read).await;
     }
 
-    /// And whether it stays so until the file is another one.
+    /// Reads a file. Also returns whether the result is final until the file changes.
     fn read(&self, beside: &Beside) -> (Found, bool) {
         let read = indexed(&beside.path, self.limit);
         let is_lasting = !matches!(read, Err(Wrong::Now(_)));
@@ -173,12 +176,12 @@ impl Annotations {
         (found, is_lasting)
     }
 
-    /// What is in a view, as GeoJSON: pixels of level 0.
+    /// The annotations in a view, as GeoJSON in pixels of level 0.
     pub(crate) async fn view(self: &Arc<Self>, beside: &Beside, view: View) -> Result<Vec<u8>> {
         let index = self.index(beside).await?;
         let turn = Arc::clone(&self.cutting).acquire_owned().await;
         let made = tokio::task::spawn_blocking(move || {
-            // The client may go while this goes on.
+            // The client may disconnect meanwhile.
             let _turn = turn;
             serde_json::to_vec(&view::collection(&index, view)).map_err(|error| error.to_string())
         });
@@ -187,12 +190,12 @@ impl Annotations {
     }
 }
 
-/// Why there are no annotations.
+/// Why annotations are unavailable.
 #[derive(Debug)]
 enum Wrong {
-    /// It cannot be read now.
+    /// The file cannot be read at the moment.
     Now(io::Error),
-    /// It is broken, or too large.
+    /// The file is malformed or too large.
     File(Failure),
 }
 
@@ -206,20 +209,20 @@ impl Wrong {
 }
 
 fn indexed(path: &Path, limit: usize) -> std::result::Result<Index, Wrong> {
-    // It may have become a pipe, which nobody may write to.
+    // It may have become a FIFO that has no writer.
     let flags = OFlags::NONBLOCK.bits() as i32;
     let file = File::options().read(true).custom_flags(flags).open(path);
     let file = file.map_err(Wrong::Now)?;
     let data = file.metadata().map_err(Wrong::Now)?;
     if !data.is_file() {
-        return Err(Wrong::Now(io::Error::other("it is no file any more")));
+        return Err(Wrong::Now(io::Error::other("it is no longer a file")));
     }
     let size = data.len();
     let large = |what: String| Wrong::File(Failure::new(StatusCode::NOT_IMPLEMENTED, what));
     if size > LARGEST {
         return Err(large(format!("{} MiB, of {} at most", size >> 20, LARGEST >> 20)));
     }
-    // It may grow while it is read.
+    // The file may grow while it is read.
     let is_compressed = path.to_string_lossy().ends_with(COMPRESSED);
     let file: Box<dyn Read> = match is_compressed {
         true => Box::new(MultiGzDecoder::new(BufReader::with_capacity(64 << 10, file))),
@@ -227,11 +230,11 @@ fn indexed(path: &Path, limit: usize) -> std::result::Result<Index, Wrong> {
     };
     let mut from = BufReader::with_capacity(64 << 10, Guard::new(file, LARGEST));
     let of_file = |error: &io::Error| {
-        // The guard's refusals, and errors of decompression, are of the file.
+        // The guard's errors and decompression errors are faults of the file.
         let is_cut = [ErrorKind::InvalidInput, ErrorKind::UnexpectedEof].contains(&error.kind());
         error.kind() == ErrorKind::InvalidData || (is_compressed && is_cut)
     };
-    // Some programs put the mark of UTF-8 in front, which JSON has not.
+    // Some programs write a byte order mark, which JSON does not allow.
     let mut mark = Vec::new();
     if let Err(error) = from.by_ref().take(MARK.len() as u64).read_to_end(&mut mark) {
         return Err(match of_file(&error) {

@@ -1,8 +1,9 @@
-//! GeoJSON (RFC 7946) as programs of microscopy write it: features whose coordinates are pixels of
-//! level 0, with names and classes as QuPath has them. It is read piece by piece, and each piece is
-//! paid for out of a budget before it is kept; what coordinates take before it is known of what they
-//! are is free again when that is. Paid for is what is kept. Until all is read, lists grow by as much
-//! as they have, and are there twice meanwhile: three times what is paid for, at most.
+//! GeoJSON (RFC 7946) as microscopy programs write it: features whose coordinates are pixels of
+//! level 0, with names and classes in QuPath's format. It is read as a stream, and each piece is
+//! charged to a budget before it is kept. Coordinates are charged before their geometry is known,
+//! and released once it is; what remains charged is what is kept. During reading, lists grow by
+//! doubling, and old and new buffer exist together for a moment: memory is at most three times the
+//! charge.
 
 use std::fmt;
 
@@ -12,25 +13,25 @@ use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visito
 use super::budget::Budget;
 use super::index::{Builder, Kind, Named};
 
-/// Beyond this there is no slide, and 32 bits are no longer enough for a pixel.
+/// Larger coordinates are outside any slide, and f32 is hardly precise to a pixel there.
 const FURTHEST: f64 = 1e7;
 
-/// In place of a position where no slide has a pixel: what it is in is left out.
+/// Replaces a position outside any slide: its geometry is left out.
 const NOWHERE: [f32; 2] = [f32::NAN; 2];
 
-/// Bytes of the name of a class that is derived from others.
+/// Bytes of the name of a derived class.
 const DERIVED: usize = 64 << 10;
 
-/// Arrays in one another, of coordinates: those of a `MultiPolygon`.
+/// Maximum nesting of coordinate arrays: that of a `MultiPolygon`.
 const DEEPEST: u8 = 4;
 
-/// Bytes that a piece of memory takes besides what is in it.
+/// Overhead of an allocation, in bytes.
 const PIECE: usize = 16;
 
-/// A list that grows has room for as many at least.
+/// Minimum capacity of a growing list.
 const FEWEST: usize = 4;
 
-/// Coordinates, before it is known of what.
+/// Coordinates whose geometry is not known yet.
 #[derive(Debug)]
 pub(super) enum Node {
     Number(f64),
@@ -40,7 +41,7 @@ pub(super) enum Node {
 }
 
 impl Node {
-    /// Whether a position in it is nowhere on a slide.
+    /// True if it contains a position outside any slide.
     fn is_nowhere(&self) -> bool {
         let is_nowhere = |position: &[f32; 2]| position.iter().any(|number| number.is_nan());
         match self {
@@ -59,7 +60,7 @@ struct Coordinates<'a> {
 }
 
 impl Coordinates<'_> {
-    /// Adds to a list, of which all room is paid for.
+    /// Appends to a list whose capacity is charged to the budget.
     fn push<T, E: Error>(self, list: &mut Vec<T>, item: T) -> Result<(), E> {
         if list.len() == list.capacity() {
             let more = list.capacity().max(FEWEST);
@@ -104,14 +105,14 @@ impl<'de> Visitor<'de> for Coordinates<'_> {
             return Err(A::Error::custom("coordinates are nested too deep"));
         };
         let inner = Self { depth, ..self };
-        let mixed = || A::Error::custom("coordinates are no list of the same things");
+        let mixed = || A::Error::custom("coordinates are not a list of one kind");
         match from.next_element_seed(inner)? {
             None => Ok(Node::Nested(Vec::new())),
             Some(Node::Number(x)) => {
                 let Some(Node::Number(y)) = from.next_element_seed(inner)? else {
                     return Err(A::Error::custom("a position has two numbers"));
                 };
-                // A height is of no use here.
+                // A height is not used.
                 while from.next_element::<IgnoredAny>()?.is_some() {}
                 if x.abs() > FURTHEST || y.abs() > FURTHEST {
                     return Ok(Node::Position(NOWHERE));
@@ -144,7 +145,7 @@ impl<'de> Visitor<'de> for Coordinates<'_> {
     }
 }
 
-/// A text or a number; nothing of anything else.
+/// A text or a number; empty for anything else.
 #[derive(Debug, Default)]
 struct Text(String);
 
@@ -196,7 +197,7 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
-/// Red, green and blue: as a list, as a number of 24 bits, or as `#rrggbb`; nothing of anything
+/// Red, green and blue: as a list, as a number of 24 bits, or as `#rrggbb`; `None` for anything
 /// else.
 #[derive(Debug, Default, Clone, Copy)]
 struct Colour(Option<[u8; 3]>);
@@ -256,7 +257,7 @@ impl<'de> Deserialize<'de> for Colour {
                     }
                     count += 1;
                 }
-                // With how much can be seen through, as a fourth one.
+                // A fourth value is opacity.
                 Ok(Colour(matches!(count, 3 | 4).then_some(parts)))
             }
 
@@ -269,7 +270,7 @@ impl<'de> Deserialize<'de> for Colour {
     }
 }
 
-/// The names of a derived class, as QuPath has had them since its version 0.4, in one text.
+/// The names of a derived class, in the format of QuPath since version 0.4, joined to one text.
 #[derive(Debug, Default)]
 struct Names(String);
 
@@ -306,19 +307,19 @@ impl<'de> Deserialize<'de> for Names {
     }
 }
 
-/// What an annotation is of.
+/// The class of an annotation.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Class {
     name: Text,
     names: Names,
     color: Colour,
-    /// As QuPath had it before.
+    /// QuPath's older format.
     #[serde(rename = "colorRGB")]
     number: Colour,
 }
 
-/// A class by itself, or only its name.
+/// A class, or only its name.
 #[derive(Debug, Default)]
 struct Classification(Class);
 
@@ -349,7 +350,7 @@ impl<'de> Deserialize<'de> for Classification {
     }
 }
 
-/// Of a feature, what is shown here.
+/// The properties of a feature that are used.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Properties {
@@ -374,7 +375,7 @@ impl Properties {
     }
 }
 
-/// Kind and coordinates of a geometry; nothing of one that has none.
+/// Kind and coordinates of a geometry; empty if there is none.
 #[derive(Clone, Copy)]
 struct Geometry<'a>(&'a Budget);
 
@@ -413,7 +414,8 @@ impl<'de> Visitor<'de> for Geometry<'_> {
     }
 }
 
-/// A collection of features, a list of them, one, or a geometry by itself: into the builder.
+/// Reads a feature collection, a list of features, one feature, or a bare geometry into the
+/// builder.
 pub(super) struct Document<'a> {
     pub(super) builder: &'a mut Builder,
     pub(super) budget: &'a Budget,
@@ -431,7 +433,7 @@ impl<'de> Visitor<'de> for Document<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a FeatureCollection or a Feature of GeoJSON")
+        f.write_str("a GeoJSON FeatureCollection or Feature")
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<(), A::Error> {
@@ -449,7 +451,7 @@ impl<'de> Visitor<'de> for Document<'_> {
     }
 }
 
-/// One feature; on the outside it may be a collection of them.
+/// A feature; at the top level it may be a collection.
 struct Feature<'a> {
     builder: &'a mut Builder,
     budget: &'a Budget,
@@ -468,14 +470,14 @@ impl<'de> Visitor<'de> for Feature<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a Feature of GeoJSON")
+        f.write_str("a GeoJSON Feature")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<(), A::Error> {
         let Self { builder, budget, is_inner } = self;
         let (mut geometry, mut properties) = (None, Properties::default());
         let (mut is_collection, mut taken) = (false, 0);
-        // Of a geometry that is in no feature.
+        // For a geometry without a feature.
         let (mut bare, mut kind_of_bare) = (None, String::new());
         while let Some(key) = from.next_key::<String>()? {
             match &*key {
@@ -520,15 +522,15 @@ impl<'de> Visitor<'de> for Feature<'_> {
             },
             None if is_collection => {}
             None if is_inner || is_bare_collection => builder.skip(),
-            None => return Err(A::Error::custom("no Feature or FeatureCollection of GeoJSON")),
+            None => return Err(A::Error::custom("not a GeoJSON Feature or FeatureCollection")),
         }
-        // Of whatever they were, coordinates are not there any more.
+        // In any case, the parsed coordinates have been dropped.
         budget.give(taken);
         Ok(())
     }
 }
 
-/// The list in a collection.
+/// The list of features in a collection.
 struct Features<'a> {
     builder: &'a mut Builder,
     budget: &'a Budget,

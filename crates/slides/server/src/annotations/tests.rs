@@ -76,7 +76,7 @@ fn what_qupath_writes_is_understood() {
         .map(|area| area.as_array().unwrap().len())
         .collect();
     assert_eq!(sizes, [2, 1]);
-    // A list of features, and a single one, are read likewise.
+    // A list of features, and a single one, are also accepted.
     assert_eq!(read(&features.to_string()).unwrap().count(), 6);
     assert_eq!(read(&features[0].to_string()).unwrap().count(), 1);
 }
@@ -147,7 +147,7 @@ fn a_compressed_file_is_read_and_a_cut_one_refused() {
     assert_eq!(indexed(&path, 1 << 20).unwrap().count(), 1);
     let found = beside(&Place::File { path: directory.path().join("a.svs"), within: None });
     assert_eq!(found.unwrap().name(), "a.geojson.gz");
-    // Cut, and not compressed at all.
+    // Truncated, and not compressed at all.
     for wrong in [&bytes[..bytes.len() / 2], b"{}"] {
         fs::write(&path, wrong).unwrap();
         let wrong = indexed(&path, 1 << 20).err().unwrap();
@@ -192,7 +192,7 @@ fn only_what_is_in_the_view_is_given_and_cut_to_it() {
         assert!((95.0..=215.0).contains(&x) && (95.0..=115.0).contains(&y), "{point}");
     }
     assert_eq!(ring.first(), ring.last());
-    // From afar they are dots.
+    // From a distance they are dots.
     let far = shown(&text, "-6000,-6000,20000,20000", 0.05);
     assert_eq!(far["features"][1]["geometry"]["type"], "Point");
     assert_eq!(far["total"], 101);
@@ -219,7 +219,7 @@ fn an_answer_is_bounded_and_says_what_is_left_out() {
     assert!(index.bytes() < 16 << 20);
 }
 
-/// What a file of such features may take and be read, and what is kept of it then.
+/// The smallest budget with which a file of such features can be read, and the bytes then kept.
 fn least(features: impl Iterator<Item = Value>) -> (usize, usize) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.geojson");
@@ -245,7 +245,7 @@ fn all_that_is_kept_is_paid_for() {
     let shapes: [&dyn Fn(usize) -> Value; 6] = [
         &|number| feature("Point", point(number), json!({})),
         &|number| feature("Point", point(number), json!({ "name": "a" })),
-        // Each of a class of its own.
+        // Each has its own class.
         &|number| {
             let class = json!({ "name": number.to_string() });
             feature("Point", point(number), json!({ "classification": class }))
@@ -254,7 +254,7 @@ fn all_that_is_kept_is_paid_for() {
             let name = "\u{1f52c}".repeat(number % 300);
             feature("MultiPoint", json!([point(number), [7, 7]]), json!({ "name": name }))
         },
-        // Many parts of a point each.
+        // Many parts of one point each.
         &|number| {
             let line = json!([point(number)]);
             feature("MultiLineString", json!(vec![line; number % 20]), json!({}))
@@ -291,7 +291,7 @@ fn what_is_broken_or_hostile_is_refused() {
         (feature("{\"type\":\"Point\",\"coordinates\":[[[1,2]]]}"), 500),
         ("[".repeat(100_000), 500),
         (format!("{{\"a\":{}", "[".repeat(100_000)), 500),
-        // More than the budget of the tests.
+        // Exceeds the budget of the tests.
         (polygon(&format!("[[{}[1,2]]]", "[1,2],".repeat(200_000))), 501),
         (polygon(&format!("[{}[]]", "[],".repeat(100_000))), 501),
         (format!("[{}]", vec![polygon("[[[1,2],[3,4],[5,6]]]"); 20_000].join(",")), 501),
@@ -299,7 +299,7 @@ fn what_is_broken_or_hostile_is_refused() {
         let failure = read(&text).err().unwrap_or_else(|| panic!("{text:.60} is read"));
         assert_eq!(failure.status.as_u16(), status, "{text:.60}: {failure}");
     }
-    // Nothing in it is no error.
+    // An empty collection is not an error.
     assert_eq!(read("{\"type\":\"FeatureCollection\",\"features\":[]}").unwrap().count(), 0);
     assert_eq!(read(&polygon("[]")).unwrap().skipped, 1);
 }
@@ -307,7 +307,7 @@ fn what_is_broken_or_hostile_is_refused() {
 #[test]
 fn what_was_read_of_a_feature_that_is_left_out_is_paid_back() {
     let points = vec![json!([1, 2]); 20_000];
-    // Without a type, and of one that is none.
+    // Without a type, and of an unknown one.
     for geometry in
         [json!({ "coordinates": points }), json!({ "type": "a", "coordinates": points })]
     {

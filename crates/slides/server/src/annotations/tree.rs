@@ -1,34 +1,33 @@
-//! A tree of boxes, packed: each node but the last of its level is full, and nothing is kept but
-//! the boxes around nodes, and the order in which they have what is in them. It is made at once, by
-//! sorting, cutting into slices and sorting these (sort-tile-recursive: Leutenegger, Lopez and
-//! Edgington, ICDE 1997).
+//! A packed tree of boxes: every node but the last of its level is full, and only the boxes around
+//! nodes and the order of their contents are stored. It is built at once, by sorting, cutting into
+//! slices and sorting these (sort-tile-recursive: Leutenegger, Lopez and Edgington, ICDE 1997).
 
 /// Left, top, right, bottom.
 pub(super) type Bounds = [f32; 4];
 
-/// What a node has in it.
+/// Maximum entries of a node.
 const NODE: usize = 16;
 
-/// Numbered boxes; who has the tree keeps the boxes.
+/// Numbered boxes, which the owner of the tree stores.
 #[derive(Debug)]
 pub(super) struct Tree {
-    /// The numbers of the boxes, as leaves have them one after the other.
+    /// The numbers of the boxes in the order of the leaves.
     order: Vec<u32>,
-    /// Around nodes, level by level; the leaves are the first of them, and the root is the last.
+    /// Boxes around nodes, level by level, from the leaves to the root.
     nodes: Vec<Bounds>,
-    /// Where each level begins in that.
+    /// Where each level begins in `nodes`.
     levels: Vec<usize>,
 }
 
 impl Tree {
-    /// Bytes for each box that it may take, and besides: there is a node for each fifteenth box,
-    /// and one more for each level at most.
+    /// Maximum bytes per box, and for the tree itself: there is a node for every fifteen boxes, and
+    /// at most one more for each level.
     pub(super) const EACH: usize = size_of::<u32>() + size_of::<Bounds>() / 8;
     pub(super) const BESIDES: usize = Self::LEVELS * (size_of::<Bounds>() + size_of::<usize>());
-    /// There are no more: 32 bits say which box.
+    /// Enough for 32-bit box numbers.
     const LEVELS: usize = 8;
 
-    /// Of so many boxes.
+    /// Builds a tree of `count` boxes.
     pub(super) fn new(count: u32, bounds: impl Fn(u32) -> Bounds) -> Self {
         let bounds = &bounds;
         let mut order: Vec<u32> = (0..count).collect();
@@ -61,7 +60,7 @@ impl Tree {
         Self { order, nodes, levels }
     }
 
-    /// Gives the numbers of the boxes that meet that one.
+    /// Passes the numbers of the boxes that intersect `wanted` to `give`.
     pub(super) fn within(
         &self,
         wanted: Bounds,
@@ -90,7 +89,7 @@ impl Tree {
         }
     }
 
-    /// What it takes beside itself.
+    /// Bytes allocated, without the struct itself.
     pub(super) fn bytes(&self) -> usize {
         self.order.capacity() * size_of::<u32>()
             + self.nodes.capacity() * size_of::<Bounds>()
@@ -98,7 +97,7 @@ impl Tree {
     }
 }
 
-/// Nodes around so many boxes, of all levels.
+/// Nodes of all levels for so many boxes.
 fn nodes_of(boxes: usize) -> usize {
     let (mut all, mut level) = (0, boxes);
     while level > 1 || (all == 0 && level > 0) {
@@ -124,7 +123,7 @@ fn meets(one: Bounds, other: Bounds) -> bool {
 mod tests {
     use super::*;
 
-    /// Numbers that look as if there were no order in them.
+    /// Boxes in a pseudorandom order.
     fn boxes(count: u32) -> Vec<Bounds> {
         let mut seed = 1_u32;
         let mut next = |most: u32| {

@@ -1,4 +1,4 @@
-//! What of an index is in a view: cut to it, and with no more points than can be seen there.
+//! Selects the annotations in a view, clipped to it and simplified to its resolution.
 
 use std::collections::BinaryHeap;
 
@@ -6,16 +6,16 @@ use serde::Serialize;
 
 use super::index::{Colour, Feature, Index, Kind, Point};
 
-/// Features of one answer; the largest ones.
+/// Maximum features of one answer; the largest are chosen.
 const FEATURES: usize = 4000;
-/// Points of one answer.
+/// Maximum points of one answer.
 const POINTS: usize = 100_000;
-/// Classes that are named in one answer.
+/// Maximum classes named in one answer.
 const CLASSES: u32 = 32;
 
-/// Pixels of the screen by which a line may be off.
+/// Maximum error of a line, in pixels of the screen.
 const OFF: f32 = 0.5;
-/// Pixels of the screen of what is only a dot there.
+/// Features smaller than this are drawn as dots, in pixels of the screen.
 const DOT: f32 = 2.0;
 
 /// A part of the slide on a screen.
@@ -23,12 +23,13 @@ const DOT: f32 = 2.0;
 pub(crate) struct View {
     /// Left, top, right, bottom, in pixels of level 0.
     pub(crate) bounds: [f32; 4],
-    /// Pixels of the screen for each of these.
+    /// Pixels of the screen per pixel of level 0.
     pub(crate) zoom: f32,
 }
 
 impl View {
-    /// From `?bbox=` and `?zoom=`; all at full size if they are not there. `None`: they are none.
+    /// From `?bbox=` and `?zoom=`; the defaults are the whole slide and full size. `None` if they
+    /// are invalid.
     pub(crate) fn parse(bbox: Option<&str>, zoom: Option<f32>) -> Option<Self> {
         let bounds = match bbox {
             None => [f32::MIN, f32::MIN, f32::MAX, f32::MAX],
@@ -48,15 +49,15 @@ impl View {
     }
 }
 
-/// A collection of GeoJSON.
+/// A GeoJSON feature collection.
 #[derive(Debug, Serialize)]
 pub(super) struct Collection<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
-    /// Of annotations in the view. Of those that are too many for this answer, it is known only
-    /// whether their boxes are in the view.
+    /// Number of annotations in the view. For those beyond the limit of an answer, only their boxes
+    /// are known to intersect the view.
     pub(super) total: usize,
-    /// Of the file, those that are not shown.
+    /// Number of annotations in the file that cannot be shown.
     skipped: usize,
     classes: Vec<ClassOut<'a>>,
     pub(super) features: Vec<FeatureOut<'a>>,
@@ -108,7 +109,7 @@ fn hexadecimal([red, green, blue]: Colour) -> String {
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
-/// What is in a view.
+/// The annotations in a view.
 pub(super) fn collection(index: &Index, view: View) -> Collection<'_> {
     let (mut total, numbers) = largest(index, view);
     let mut left = POINTS;
@@ -134,7 +135,7 @@ pub(super) fn collection(index: &Index, view: View) -> Collection<'_> {
     Collection { kind: "FeatureCollection", total, skipped: index.skipped, classes, features }
 }
 
-/// How many there are, and the numbers of the largest ones, these first.
+/// The number of features in the view, and the numbers of the largest, in descending order of size.
 fn largest(index: &Index, view: View) -> (usize, Vec<u32>) {
     let mut total = 0;
     let mut heap = BinaryHeap::new();
@@ -151,7 +152,7 @@ fn largest(index: &Index, view: View) -> (usize, Vec<u32>) {
     (total, heap.into_sorted_vec())
 }
 
-/// A feature as it is seen in the view; `None`: its box is in it, but nothing of it.
+/// The visible part of a feature; `None` if only its box intersects the view.
 fn geometry(index: &Index, feature: &Feature, view: View) -> Option<Geometry> {
     let [left, top, right, bottom] = feature.bounds;
     let within = view.bounds;
@@ -216,7 +217,7 @@ fn geometry(index: &Index, feature: &Feature, view: View) -> Option<Geometry> {
                             count += length;
                         }
                     }
-                    // A hole in what is not there is none.
+                    // Without its area, a hole is left out.
                     (false, Some(area)) if is_there && is_seen => {
                         area.push(ring);
                         count += length;
@@ -236,13 +237,13 @@ fn has([left, top, right, bottom]: [f32; 4], [x, y]: Point) -> bool {
     (left..=right).contains(&x) && (top..=bottom).contains(&y)
 }
 
-/// To hundredths of a pixel.
+/// Rounds to hundredths of a pixel.
 fn rounded([x, y]: Point) -> Point {
     [x, y].map(|number| (number * 100.0).round() / 100.0)
 }
 
-/// Leaves out what is no further than `off` from the point before, but `least` of them. It ends
-/// when there are more than an answer may have.
+/// Drops points within `off` of the previous one, but keeps at least `least`. Stops once there are
+/// more than an answer may have.
 fn thinned(points: &[Point], off: f32, least: usize) -> Vec<Point> {
     let mut kept: Vec<Point> = Vec::new();
     let mut last: Option<Point> = None;
@@ -252,7 +253,7 @@ fn thinned(points: &[Point], off: f32, least: usize) -> Vec<Point> {
             break;
         }
         let is_near = last.is_some_and(|[x, y]| (point[0] - x).hypot(point[1] - y) < off);
-        // The end of a line stays where it is.
+        // The end of a line stays in place.
         let is_end = least == 2 && at + 1 == points.len();
         if too_few || is_end || !is_near {
             kept.push(rounded(*point));
@@ -262,10 +263,10 @@ fn thinned(points: &[Point], off: f32, least: usize) -> Vec<Point> {
     kept
 }
 
-/// The border of an area, which is [thinned] point by point.
+/// The border of an area, [thinned] point by point.
 struct Border {
     off: f32,
-    /// The first three, which stay if there are no more.
+    /// The first three points, which are kept if there are no more.
     first: Vec<Point>,
     count: usize,
     kept: Vec<Point>,
@@ -294,7 +295,7 @@ impl Border {
     }
 }
 
-/// Where a line from `a` to `b` enters and leaves the box, as parts of its length (Liang and
+/// Where a line from `a` to `b` enters and leaves the box, as fractions of its length (Liang and
 /// Barsky, ACM Transactions on Graphics 3(1), 1984).
 fn inside(a: Point, b: Point, [left, top, right, bottom]: [f32; 4]) -> Option<(f32, f32)> {
     let [across, down] = [b[0] - a[0], b[1] - a[1]];
@@ -315,12 +316,12 @@ fn inside(a: Point, b: Point, [left, top, right, bottom]: [f32; 4]) -> Option<(f
     (enters <= leaves).then_some((enters, leaves))
 }
 
-/// The pieces of a line that are in the box, unless they are more than an answer may have.
+/// The pieces of a line inside the box, unless they exceed the limit of an answer.
 fn cut_line(points: &[Point], within: [f32; 4]) -> Vec<Vec<Point>> {
     let mut pieces: Vec<Vec<Point>> = Vec::new();
     let mut goes_on = false;
     for pair in points.windows(2) {
-        // Each has two points at least.
+        // Each piece has at least two points.
         if 2 * pieces.len() > POINTS {
             break;
         }
@@ -343,10 +344,9 @@ fn cut_line(points: &[Point], within: [f32; 4]) -> Vec<Vec<Point>> {
     pieces
 }
 
-/// The part of an area that is in the box, by cutting at one side after another (Sutherland and
-/// Hodgman, Communications of the ACM 17(1), 1974): each point goes through all sides before the
-/// next one, so that there is no copy of all points. Parts of it that have no connection there are
-/// connected along the sides of the box.
+/// The part of an area inside the box, clipped at one side after another (Sutherland and Hodgman,
+/// Communications of the ACM 17(1), 1974). Each point passes all sides before the next one, so the
+/// points are not copied. Separate parts are connected along the sides of the box.
 fn cut_area(points: &[Point], [left, top, right, bottom]: [f32; 4], give: &mut dyn FnMut(Point)) {
     let sides = [(0, left, true), (0, right, false), (1, top, true), (1, bottom, false)];
     let side = |(axis, limit, is_least)| Side { axis, limit, is_least, first: None, last: None };
@@ -357,7 +357,7 @@ fn cut_area(points: &[Point], [left, top, right, bottom]: [f32; 4], give: &mut d
     close(&mut sides, give);
 }
 
-/// A side of the box, and what has come to it.
+/// A side of the box, and the state of clipping at it.
 struct Side {
     axis: usize,
     limit: f32,
@@ -374,7 +374,7 @@ impl Side {
         }
     }
 
-    /// Where a line leads over the side, if it does.
+    /// Where a line crosses the side, if it does.
     fn border(&self, from: Point, to: Point) -> Option<Point> {
         if self.is_in(from) == self.is_in(to) {
             return None;
@@ -387,7 +387,7 @@ impl Side {
     }
 }
 
-/// Has a point go through the sides.
+/// Passes a point through the sides.
 fn cut(sides: &mut [Side], point: Point, give: &mut dyn FnMut(Point)) {
     let Some((side, others)) = sides.split_first_mut() else { return give(point) };
     side.first = side.first.or(Some(point));
@@ -400,7 +400,7 @@ fn cut(sides: &mut [Side], point: Point, give: &mut dyn FnMut(Point)) {
     }
 }
 
-/// Has the line from the last point to the first go through the sides.
+/// Passes the line from the last point to the first through the sides.
 fn close(sides: &mut [Side], give: &mut dyn FnMut(Point)) {
     let Some((side, others)) = sides.split_first_mut() else { return };
     let line = side.last.zip(side.first);
@@ -465,7 +465,7 @@ mod tests {
             ]
         );
         assert_eq!(thinned(&line[..2], 1.0, 2).len(), 2);
-        // A border is thinned alike, whether all of it is there or it comes point by point.
+        // A border is thinned the same way as a whole and point by point.
         for count in [0, 1, 2, 3, 4, 1000] {
             let mut border = Border::new(1.0);
             line[..count].iter().for_each(|point| border.add(*point));

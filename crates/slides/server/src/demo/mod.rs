@@ -1,4 +1,4 @@
-//! `seekwire slides --demo`: something to look at, for those who have no slide at hand.
+//! `seekwire slides --demo`: something to look at without a slide at hand.
 
 mod synthetic;
 
@@ -11,27 +11,27 @@ use tempfile::TempDir;
 
 /// Names a slide to show.
 const VARIABLE: &str = "SEEKWIRE_DEMO_SLIDE";
-/// What `scripts/slide` fetches, from the directory of a program that cargo has built.
+/// Where `scripts/slide` puts its slide, relative to a program built by cargo.
 const FETCHED: &str = "../slides/aperio.svs";
-/// What is made where there is none.
+/// File name of the synthetic slide, the last choice.
 const SYNTHETIC: &str = "synthetic.tif";
 
-/// A slide, with annotations unless it is the user's; a copy is gone when this is dropped.
+/// A slide, with annotations unless it is the user's own; a copy is deleted on drop.
 pub(crate) struct Demo {
     pub(crate) location: String,
-    /// What there is to see.
+    /// Description of the slide.
     pub(crate) about: &'static str,
     _directory: Option<TempDir>,
 }
 
 impl Demo {
-    /// The slide that the variable names, or the one that tests have, or one that is made.
+    /// The slide that the variable names, or else the tests' slide, or else a synthetic one.
     pub(crate) fn prepare() -> Result<Self> {
         if let Some(path) = env::var_os(VARIABLE) {
             let location = path
                 .into_string()
                 .ok()
-                .with_context(|| format!("{VARIABLE}: a path that is no text"))?;
+                .with_context(|| format!("{VARIABLE}: a path that is not UTF-8"))?;
             return Ok(Self { location, about: "your slide", _directory: None });
         }
         let own = env::current_exe().ok();
@@ -51,12 +51,12 @@ impl Demo {
         };
         annotate(&path)?;
         let location = path.into_os_string().into_string();
-        let location = location.ok().context("the directory for temporary files is no text")?;
+        let location = location.ok().context("the directory for temporary files is not UTF-8")?;
         Ok(Self { location, about, _directory: Some(directory) })
     }
 }
 
-/// Puts an example beside it.
+/// Puts example annotations beside the slide.
 fn annotate(slide: &Path) -> Result<()> {
     let around = (0..=64).map(|step| {
         let angle = f64::from(step % 64) / 64.0 * std::f64::consts::TAU;

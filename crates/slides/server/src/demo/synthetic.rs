@@ -1,4 +1,4 @@
-//! A picture like one of stained tissue, as a TIFF with tiles and smaller levels.
+//! A picture that resembles stained tissue, as a TIFF with tiles and smaller levels.
 
 use std::f64::consts::PI;
 
@@ -21,7 +21,7 @@ impl Level {
         Self { width, height, pixels: pixels.collect() }
     }
 
-    /// Half as large, each pixel the mean of four.
+    /// Halves the size; each pixel is the mean of four.
     fn half(&self) -> Self {
         let (width, height) = (self.width / 2, self.height / 2);
         let of = |x: u32, y: u32, part: usize| {
@@ -58,13 +58,13 @@ impl Level {
     }
 }
 
-/// Something between 0 and 1 that looks like chance.
+/// A pseudorandom number between 0 and 1.
 fn chance(x: u32, y: u32) -> f64 {
     let mixed = x.wrapping_mul(0x9e37_79b1) ^ y.wrapping_mul(0x85eb_ca77);
     f64::from((mixed ^ (mixed >> 15)).wrapping_mul(0x2c1b_3c6d) >> 8) / f64::from(1 << 24)
 }
 
-/// Glass, tissue with fibres in it, and nuclei, one in each cell of a grid.
+/// Glass, tissue with fibres, and nuclei, one in each cell of a grid.
 fn colour(x: u32, y: u32) -> [u8; 3] {
     const CELL: u32 = 28;
     let (across, down) = (f64::from(x), f64::from(y));
@@ -85,7 +85,7 @@ fn colour(x: u32, y: u32) -> [u8; 3] {
     [red as u8, green as u8, blue as u8]
 }
 
-/// The file.
+/// The contents of the file.
 pub(super) fn slide() -> Vec<u8> {
     let mut file = b"II\x2a\0\0\0\0\0".to_vec();
     let mut link = 4;
@@ -101,7 +101,7 @@ pub(super) fn slide() -> Vec<u8> {
         let count = tiles.len() as u32 / bytes;
         let offsets = append(&mut file, (0..count).map(|tile| first + tile * bytes));
         let counts = append(&mut file, (0..count).map(|_| bytes));
-        // Half a micron for each pixel, so 20000 in a centimetre.
+        // Half a micron per pixel, so 20000 in a centimetre.
         let scale = append(&mut file, [20_000 >> number, 1].into_iter());
         let bits = append(&mut file, [8 | 8 << 16, 8].into_iter());
         let about = file.len() as u32;
@@ -140,7 +140,7 @@ pub(super) fn slide() -> Vec<u8> {
     file
 }
 
-/// Appends numbers; where they are.
+/// Appends numbers and returns their offset.
 fn append(file: &mut Vec<u8>, numbers: impl Iterator<Item = u32>) -> u32 {
     let at = file.len() as u32;
     numbers.for_each(|number| file.extend_from_slice(&number.to_le_bytes()));

@@ -1,15 +1,15 @@
-//! Encoded images in a directory, which outlives the server.
+//! Encoded images in a directory, which persist across restarts of the server.
 //!
 //! ```text
 //! DIRECTORY/CACHEDIR.TAG
 //! DIRECTORY/3f/3f09...   mark, hash of name and image, image
 //! ```
 //!
-//! An image is known by a hash of all that it depends on, the slide as it is stored among it, so
-//! that nothing old is given out. A file is written beside its place and then moved there, so it is
-//! whole or not there; what is found is compared with its hash all the same. Each server looks at
-//! the directory as it is, not at a list of its own, so several can use the same one. Nothing here
-//! is ever needed: whatever fails is told in the log, and the server goes on.
+//! The name of an image is a hash of everything it depends on, including the state of the slide's
+//! file, so no stale image is served. A file is written under a temporary name and then renamed, so
+//! it is complete or absent; its contents are nevertheless compared with its hash. Servers keep no
+//! list of the directory's contents, so several can share it. Nothing here is essential: failures
+//! are logged, and the server continues.
 
 mod sweep;
 
@@ -30,35 +30,35 @@ use tokio::time::timeout;
 
 use sweep::Swept;
 
-/// What each file begins with.
+/// The first bytes of each file.
 const MARK: &[u8; 16] = b"seekwire slide 1";
-/// Before the image: the mark, and the hash.
+/// Bytes before the image: the mark, and the hash.
 const HEADER: usize = MARK.len() + 32;
-/// What a file takes, in multiples of this.
+/// The disk space of a file is a multiple of this.
 const BLOCK: u64 = 4096;
 
-/// After each of so many parts of the bound are written, it is looked whether it holds.
+/// The bound is checked each time one of so many parts of it has been written.
 const STEPS: u64 = 16;
-/// Images that wait to be written, and their bytes.
+/// Images waiting to be written, and their bytes.
 const WAITING: usize = 256;
 const WAITING_BYTES: u64 = 64 << 20;
 
-/// That a file was used is noted if the last note is so old.
+/// The time of a use is recorded if the recorded one is older than this.
 const NOTED: Duration = Duration::from_secs(600);
-/// After something cannot be written, nothing is tried for so long.
+/// How long the cache is not used after an error.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// Images that are read at a time: where the directory hangs, other slides' threads do not.
+/// Images read at a time: if the directory hangs, threads remain for other reads.
 const READING: usize = 16;
-/// What takes longer is made instead.
+/// An image that takes longer to read is made instead.
 const SOON: Duration = Duration::from_secs(2);
 
-/// By what an image is known.
+/// The key of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Name([u8; 32]);
 
 impl Name {
-    /// Of all that an image depends on.
+    /// Hashes everything that an image depends on.
     pub(crate) fn new(parts: &[&str]) -> Self {
         let mut hash = Sha256::new();
         for part in parts {
@@ -73,7 +73,7 @@ impl Name {
     }
 }
 
-/// What happened, since the start.
+/// Counts since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) found: AtomicU64,
@@ -92,7 +92,7 @@ struct Shared {
     directory: PathBuf,
     limit: u64,
     counts: Counts,
-    /// What the directory held at the last look, and what was written since.
+    /// Bytes in the directory at the last scan, plus those written since.
     held: AtomicU64,
     waiting: AtomicU64,
 }
@@ -101,16 +101,16 @@ struct Shared {
 pub(crate) struct Disk {
     shared: Arc<Shared>,
     reading: Arc<Semaphore>,
-    /// When something was waited for in vain.
+    /// When a read last timed out.
     hung: Mutex<Option<Instant>>,
-    /// `None` when it ends.
+    /// `None` when the cache shuts down.
     orders: Option<SyncSender<(Name, Bytes)>>,
     writer: Option<JoinHandle<()>>,
 }
 
 impl Disk {
-    /// Keeps at most `limit` bytes in the directory, which is made if it is not there. One that
-    /// cannot be used is told in the log, and there is no cache.
+    /// Keeps at most `limit` bytes in the directory, which is created if necessary. If it cannot be
+    /// used, this is logged, and there is no cache.
     pub(crate) fn start(directory: &Path, limit: u64) -> Option<Self> {
         match Self::prepare(directory, limit) {
             Ok(disk) => Some(disk),
@@ -123,7 +123,7 @@ impl Disk {
     }
 
     fn prepare(directory: &Path, limit: u64) -> io::Result<Self> {
-        // Images may be of patients.
+        // Images may show patients.
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let directory = fs::canonicalize(directory)?;
         let shared = Arc::new(Shared {
@@ -146,12 +146,12 @@ impl Disk {
         &self.shared.counts
     }
 
-    /// Bytes that are kept, and may be kept.
+    /// Bytes in use, and the limit.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         (self.shared.held.load(Ordering::Relaxed), self.shared.limit)
     }
 
-    /// The image of that name, if it is there and the disk gives it soon.
+    /// The image of that name, if it is there and can be read soon.
     pub(crate) async fn get(&self, name: Name) -> Option<Bytes> {
         let hung = || *self.hung.lock().unwrap_or_else(PoisonError::into_inner);
         if hung().is_some_and(|since: Instant| since.elapsed() < PAUSE) {
@@ -172,7 +172,7 @@ impl Disk {
             let (directory, pause) = (self.shared.directory.display(), PAUSE.as_secs());
             if hung().is_none_or(|since| since.elapsed() >= PAUSE) {
                 tracing::warn!(
-                    "{directory}: it does not answer; nothing is read there for {pause} s"
+                    "{directory}: it does not respond; nothing is read from it for {pause} s"
                 );
             }
             *self.hung.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
@@ -181,7 +181,7 @@ impl Disk {
         found.ok().flatten()
     }
 
-    /// Has an image written, later and if there is time.
+    /// Queues an image for writing, unless the queue is full.
     pub(crate) fn put(&self, name: Name, image: Bytes) {
         let length = image.len() as u64;
         let waiting = self.shared.waiting.fetch_add(length, Ordering::Relaxed) + length;
@@ -195,7 +195,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // What waits is written.
+        // Queued images are written first.
         self.orders = None;
         if let Some(writer) = self.writer.take() {
             let _ = writer.join();
@@ -203,7 +203,7 @@ impl Drop for Disk {
     }
 }
 
-/// What a file of so many bytes takes.
+/// Disk space of a file of so many bytes.
 fn taken(length: u64) -> u64 {
     length.div_ceil(BLOCK) * BLOCK
 }
@@ -218,7 +218,7 @@ impl Shared {
         self.directory.join(&text[..2]).join(text)
     }
 
-    /// Of one file.
+    /// Bytes of the largest file.
     fn largest(&self) -> u64 {
         self.limit / STEPS
     }
@@ -245,7 +245,7 @@ impl Shared {
         let image = bytes.strip_prefix(MARK).and_then(|rest| rest.split_at_checked(32));
         if image.is_none_or(|(known, image)| known != hash(name, image)) {
             add(&self.counts.broken, 1);
-            tracing::warn!("{}: not what was written; it is removed", place.display());
+            tracing::warn!("{}: it is corrupted, and is removed", place.display());
             let _ = fs::remove_file(&place);
             return None;
         }
@@ -262,7 +262,7 @@ impl Shared {
 /// The thread that writes.
 struct Writer {
     shared: Arc<Shared>,
-    /// Since the last look at the directory.
+    /// Bytes written since the last scan of the directory.
     written: u64,
     paused: Option<Instant>,
 }
@@ -279,28 +279,27 @@ impl Writer {
                 add(&self.shared.counts.failed, 1);
                 self.make_room(&error);
                 let (directory, pause) = (self.shared.directory.display(), PAUSE.as_secs());
-                tracing::warn!("{directory}: {error}; no images are written there for {pause} s");
+                tracing::warn!("{directory}: {error}; no images are written to it for {pause} s");
                 self.paused = Some(Instant::now());
             }
             self.shared.waiting.fetch_sub(image.len() as u64, Ordering::Relaxed);
         }
     }
 
-    /// Tells programs that make copies that this need not be kept
-    /// (<https://bford.info/cachedir/>).
+    /// Marks the directory as a cache for backup programs (<https://bford.info/cachedir/>).
     fn tag(&self) {
         let text = "Signature: 8a477f597d28d172789f06886806bc55\n\
-            # Images that `seekwire slides` has made. It makes them again when they are gone.\n";
+            # Images made by `seekwire slides`, which makes them again if they are deleted.\n";
         let place = self.shared.directory.join("CACHEDIR.TAG");
         if !place.exists() {
-            // If it cannot be written, the first image will say so.
+            // If it cannot be written, writing the first image reports the error.
             let _ = fs::write(place, text);
         }
     }
 
-    /// Looks what there is, and removes what was not used for longest if that is too much.
+    /// Scans the directory, and removes the least recently used images if there are too many.
     fn sweep(&mut self) {
-        // With room for what this server, and another one, write before their next look.
+        // Leaves room for what this server and another one write before their next scan.
         self.sweep_to(self.shared.limit / 8 * 7);
     }
 
@@ -311,11 +310,11 @@ impl Writer {
         add(&self.shared.counts.removed, removed);
     }
 
-    /// On a disk that is full before the bound is reached, less is kept than now: it may be full of
-    /// this.
+    /// If the disk is full before the bound is reached, keeps less than now: the cache may be what
+    /// fills it.
     fn make_room(&mut self, error: &io::Error) {
         if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) {
-            // As it is now: another server may have removed something.
+            // The current amount: another server may have removed something.
             let Swept { held, .. } = sweep::sweep(&self.shared.directory, self.shared.limit);
             self.sweep_to(held / 8 * 7);
         }

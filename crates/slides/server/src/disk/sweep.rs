@@ -1,5 +1,5 @@
-//! A look at what a directory holds. What is kept of it is only how much was last used when, by the
-//! minute, so that a million files take no more memory than a few.
+//! Scans a directory. It only remembers how many bytes were last used in each minute, so a million
+//! files take no more memory than a few.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirEntry, Metadata};
@@ -8,22 +8,22 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::taken;
 
-/// What the names of files begin with that are being written.
+/// Prefix of the names of files being written.
 pub(super) const UNFINISHED: &str = ".new-";
-/// One that is so old was left by a server that was killed.
+/// An unfinished file of this age was left by a server that was killed.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
-/// What came of it.
+/// The result of a scan.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Swept {
-    /// Bytes that are there now.
+    /// Bytes that remain.
     pub(super) held: u64,
-    /// Files that are not there any more.
+    /// Number of files that were removed.
     pub(super) removed: u64,
 }
 
-/// Removes what was not used for longest, until no more than `allowed` bytes are there. Nothing is
-/// touched that has not a name as images have.
+/// Removes the least recently used files until at most `allowed` bytes remain. Files whose names
+/// are not those of images are not touched.
 pub(super) fn sweep(directory: &Path, allowed: u64) -> Swept {
     let mut ages: BTreeMap<u64, u64> = BTreeMap::new();
     let mut held = 0;
@@ -33,7 +33,8 @@ pub(super) fn sweep(directory: &Path, allowed: u64) -> Swept {
         *ages.entry(minute(data)).or_default() += size;
     });
     let mut excess = held.saturating_sub(allowed);
-    // All of these minutes go, and of the last one as much as it takes.
+    // All files last used before some minute are removed, and those of that minute as far as
+    // necessary.
     let mut gone = 0;
     let last = ages.iter().find(|(_, size)| {
         gone += **size;
@@ -47,7 +48,7 @@ pub(super) fn sweep(directory: &Path, allowed: u64) -> Swept {
         if at > *last || (at == *last && excess == 0) {
             return;
         }
-        // Another server may have done it.
+        // Another server may have removed it already.
         let is_gone = fs::remove_file(path)
             .map_or_else(|error| error.kind() == std::io::ErrorKind::NotFound, |()| true);
         if is_gone {
@@ -59,13 +60,13 @@ pub(super) fn sweep(directory: &Path, allowed: u64) -> Swept {
     Swept { held, removed }
 }
 
-/// When a file was used, in minutes.
+/// When a file was last used, in minutes.
 fn minute(data: &Metadata) -> u64 {
     let at = data.modified().unwrap_or(UNIX_EPOCH);
     at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / 60
 }
 
-/// All images that there are. What is unfinished for long is removed.
+/// Visits all images. Files left unfinished for long are removed.
 fn each(directory: &Path, mut look: impl FnMut(&Metadata, &Path)) {
     let entries = |directory: &Path| fs::read_dir(directory).into_iter().flatten().flatten();
     let is_name = |entry: &DirEntry, digits: usize| {
@@ -78,7 +79,7 @@ fn each(directory: &Path, mut look: impl FnMut(&Metadata, &Path)) {
             continue;
         }
         for entry in entries(&folder.path()) {
-            // Of what is there, not of what a link leads to.
+            // Metadata of the entry itself, not of a link's target.
             let Ok(data) = entry.metadata() else { continue };
             if !data.is_file() {
                 continue;

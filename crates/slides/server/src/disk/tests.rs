@@ -8,7 +8,7 @@ fn image(number: u32) -> Bytes {
     Bytes::from(vec![number as u8; 12_000])
 }
 
-/// Files with images, and what they take.
+/// Files with images, and their disk space.
 fn files(directory: &Path) -> Vec<PathBuf> {
     let entries = |path: &Path| fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
     let folders = entries(directory).filter(|path| path.is_dir());
@@ -52,7 +52,7 @@ fn what_is_not_as_it_was_written_is_not_given_out() {
     fs::write(place(0), flipped).unwrap();
     fs::write(place(1), &fs::read(place(1)).unwrap()[..3000]).unwrap();
     fs::write(place(2), "").unwrap();
-    // One that is whole, at the place of another.
+    // A complete image in the place of another one.
     fs::write(place(3), &whole).unwrap();
     fs::remove_file(place(4)).unwrap();
     fs::create_dir(place(4)).unwrap();
@@ -62,7 +62,7 @@ fn what_is_not_as_it_was_written_is_not_given_out() {
     assert_eq!(disk.shared.read(name(5)), Some(image(5)));
     assert_eq!(disk.counts().broken.load(Ordering::Relaxed), 4);
     assert!(!place(0).exists() && !place(3).exists());
-    // It is made again, and kept again.
+    // The image is made and stored again.
     disk.put(name(0), image(0));
     drop(disk);
     let disk = Disk::start(directory.path(), 1 << 20).unwrap();
@@ -81,12 +81,12 @@ fn the_bound_holds_for_two_servers_and_what_was_used_stays() {
         File::open(path).unwrap().set_modified(old).unwrap();
     }
     let [first, second] = [(); 2].map(|()| Disk::start(directory.path(), limit).unwrap());
-    // Used now, which is noted.
+    // This use is recorded.
     assert_eq!(first.shared.read(name(7)), Some(image(7)));
     for number in 100..120 {
         first.put(name(number), image(number));
         second.put(name(number + 1000), image(number));
-        // Each as it comes, so that both look again and again.
+        // One at a time, so that both servers scan repeatedly.
         while first.shared.waiting.load(Ordering::Relaxed)
             + second.shared.waiting.load(Ordering::Relaxed)
             > 0
@@ -96,13 +96,13 @@ fn the_bound_holds_for_two_servers_and_what_was_used_stays() {
         let held = held(directory.path());
         assert!(held <= limit, "{held} of {limit}");
     }
-    // Of the old ones there is not room for all, for these there is.
+    // There is not enough room for all the old ones, but for these.
     for number in [7].into_iter().chain(100..120).chain(1100..1120) {
         assert!(second.shared.read(name(number)).is_some(), "{number}");
     }
     let removed = [&first, &second].map(|disk| disk.counts().removed.load(Ordering::Relaxed));
     assert!(removed.iter().sum::<u64>() >= 26, "{removed:?}");
-    // One that is too large is not kept.
+    // An image that is too large is not stored.
     first.put(name(5000), Bytes::from(vec![0; limit as usize / 8]));
     drop(first);
     assert_eq!(second.shared.read(name(5000)), None);
@@ -134,7 +134,7 @@ fn a_place_that_cannot_be_used_is_done_without() {
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
     assert!(Disk::start(&file, 1 << 20).is_none());
-    // It was there, and is no directory any more.
+    // The directory has become a file.
     let place = directory.path().join("place");
     let disk = Disk::start(&place, 1 << 20).unwrap();
     disk.put(name(1), image(1));
@@ -180,12 +180,12 @@ async fn who_asks_a_disk_that_hangs_does_not_wait_for_it() {
     fs::create_dir_all(place.parent().unwrap()).unwrap();
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
     rustix::fs::mkfifoat(rustix::fs::CWD, &place, mode).unwrap();
-    // Whoever reads it waits for what is never written, until this ends.
+    // A reader blocks until this is dropped.
     let _writer = File::options().read(true).write(true).open(&place).unwrap();
     assert_eq!(disk.get(name(1)).await, None);
     assert!(disk.hung.lock().unwrap().is_some());
     assert_eq!(disk.reading.available_permits(), READING - 1);
-    // Nobody else tries for a while.
+    // No other read is attempted for a while.
     assert_eq!(disk.get(name(1)).await, None);
     assert_eq!(disk.reading.available_permits(), READING - 1);
     assert_eq!(disk.counts().missing.load(Ordering::Relaxed), 2);

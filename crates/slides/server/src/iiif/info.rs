@@ -5,15 +5,15 @@ use serde_json::{Value, json};
 
 use super::{Most, Version};
 
-/// Of the document, where a client asks for JSON-LD.
+/// Media type of the document, if a client requests JSON-LD.
 pub(crate) const MEDIA_TYPE: &str = "application/ld+json";
 
-/// What explains the words of the document.
+/// The JSON-LD context, which defines the terms of the document.
 pub(crate) fn context(version: Version) -> String {
     format!("http://iiif.io/api/image/{}/context.json", version.number())
 }
 
-/// What can be asked of an image with these levels, at the address `id`.
+/// Describes the image with these levels at the address `id`.
 pub(crate) fn information(
     version: Version,
     id: &str,
@@ -29,7 +29,7 @@ pub(crate) fn information(
         .map(|level| json!({ "width": level.width, "height": level.height }))
         .collect();
     let mut factors = vec![1_u32];
-    // Up to where one tile is all.
+    // Up to the factor at which one tile covers the image.
     while let Some(next) = factors.last().map(|last| last * 2) {
         if u64::from(tile) * u64::from(next) >= u64::from(width.max(height)) * 2 {
             break;

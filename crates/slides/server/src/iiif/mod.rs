@@ -1,5 +1,5 @@
 //! IIIF Image API 3.0 (<https://iiif.io/api/image/3.0/>) and 2.1
-//! (<https://iiif.io/api/image/2.1/>), both at level 2: what the parts of an address mean.
+//! (<https://iiif.io/api/image/2.1/>), both at level 2: parses the parts of an address.
 //!
 //! ```text
 //! {region}/{size}/{rotation}/{quality}.{format}
@@ -16,7 +16,7 @@ use crate::render::plan::Part;
 use crate::render::turn::{CIRCLE, Quality, Turn};
 use crate::render::{Kind, Look, Picture, Shown};
 
-/// Of the Image API.
+/// The version of the Image API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Version {
     Two,
@@ -24,7 +24,7 @@ pub(crate) enum Version {
 }
 
 impl Version {
-    /// As it stands in addresses.
+    /// Parses the version in an address.
     pub(crate) fn of(text: &str) -> Option<Self> {
         match text {
             "2" => Some(Self::Two),
@@ -40,38 +40,38 @@ impl Version {
         }
     }
 
-    /// The address of what level 2 asks for.
+    /// The URI of compliance level 2.
     pub(crate) fn profile(self) -> String {
         format!("http://iiif.io/api/image/{}/level2.json", self.number())
     }
 }
 
-/// The largest image that is given out.
+/// Limits of served images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Most {
-    /// Pixels of its width or height.
+    /// Maximum pixels of the width and of the height.
     pub(crate) side: u32,
-    /// Pixels of it.
+    /// Maximum pixels of the image.
     pub(crate) area: u64,
 }
 
 impl Most {
-    /// Whether an image of that size is given out.
+    /// True if an image of that size may be served.
     pub(crate) fn has(self, (width, height): (u32, u32)) -> bool {
         width.max(height) <= self.side && u64::from(width) * u64::from(height) <= self.area
     }
 
-    /// The factor that makes an image as large as it may be.
+    /// The largest factor by which an image may be scaled.
     fn factor(self, (width, height): (u32, u32)) -> f64 {
         let (wide, high) = (f64::from(width), f64::from(height));
         let side = f64::from(self.side);
         (side / wide).min(side / high).min((self.area as f64 / (wide * high)).sqrt())
     }
 
-    /// An image scaled by this factor, or by the largest one that is allowed.
+    /// The size of an image scaled by this factor, or by the largest one allowed.
     fn fitted(self, (width, height): (u32, u32), factor: f64) -> (u32, u32) {
         let most = self.factor((width, height));
-        // Down, where the limit is what counts: rounded up it could be more.
+        // Rounds down if the limit applies, so as not to exceed it.
         let side = |side: u32| match factor <= most {
             true => (f64::from(side) * factor).round(),
             false => (f64::from(side) * most).floor(),
@@ -80,15 +80,15 @@ impl Most {
     }
 }
 
-/// What one address asks for.
+/// A parsed address.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Request {
     version: Version,
-    /// Of the whole image.
+    /// Size of the whole image.
     whole: (u32, u32),
     part: Part,
     to: (u32, u32),
-    /// The size that `max` stands for.
+    /// The size that `max` means.
     most: (u32, u32),
     turn: Turn,
     quality: Quality,
@@ -96,11 +96,11 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Of an image that is `whole`.
+    /// Parses an address of an image of size `whole`.
     ///
     /// # Errors
     ///
-    /// 400 for what cannot be read or is out of bounds, 415 for another format.
+    /// 400 for invalid or out-of-range parameters, 415 for an unsupported format.
     pub(crate) fn parse(
         version: Version,
         whole: (u32, u32),
@@ -119,7 +119,7 @@ impl Request {
         Ok(Self { version, whole, part, to, most, turn, quality, kind })
     }
 
-    /// The one address that stands for all that ask for the same.
+    /// The canonical address of all equivalent requests.
     pub(crate) fn canonical(&self) -> String {
         let Part { x, y, width, height } = self.part;
         let region = match (x, y, (width, height)) {
@@ -138,7 +138,7 @@ impl Request {
         format!("{region}/{size}/{mirrored}{degrees}/{quality}.{format}")
     }
 
-    /// What is to be made.
+    /// The picture to make.
     pub(crate) fn picture(&self, look: &Look) -> Picture {
         Picture {
             shown: Shown::part(self.part, look.rendering.as_ref()),
@@ -179,7 +179,7 @@ fn quality_and_format(file: &str) -> Result<(Quality, Kind)> {
     Ok((quality, kind))
 }
 
-/// A whole number without sign.
+/// An unsigned integer.
 fn whole(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| is_number)
@@ -253,7 +253,7 @@ mod tests {
                 assert_eq!(parse(version, path).unwrap_err().status, status, "{path}");
             }
         }
-        // It fits, but not the box around it when it is turned.
+        // It fits, but its bounding box after rotation does not.
         let long = "full/^1300,700/45/default.jpg";
         assert_eq!(parse(Version::Three, long).unwrap_err().status, bad);
         assert!(parse(Version::Three, "full/^1300,700/90/default.jpg").is_ok());

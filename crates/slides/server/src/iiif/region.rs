@@ -4,7 +4,7 @@ use super::{decimal, whole};
 use crate::failure::{Failure, Result};
 use crate::render::plan::Part;
 
-/// The part of an image that is meant: what of it is outside is left out.
+/// Parses a region; the part outside the image is cut off.
 pub(super) fn parse(text: &str, (width, height): (u32, u32)) -> Result<Part> {
     match text {
         "full" => return Ok(Part { x: 0, y: 0, width, height }),
@@ -25,7 +25,7 @@ pub(super) fn parse(text: &str, (width, height): (u32, u32)) -> Result<Part> {
     if x >= u64::from(width) || y >= u64::from(height) {
         return Err(Failure::bad(format!("region: the image has {width} x {height} pixels")));
     }
-    // Less than the image has, so it is a number of 32 bits.
+    // Less than the size of the image, so it fits into 32 bits.
     let (x, y) = (x as u32, y as u32);
     let width = wide.min(u64::from(width - x)) as u32;
     let height = high.min(u64::from(height - y)) as u32;
@@ -38,7 +38,7 @@ fn pixels(text: &str) -> Option<[u64; 4]> {
     (numbers[2] > 0 && numbers[3] > 0).then_some(numbers)
 }
 
-/// From border to border, each rounded to the next pixel, and one pixel at least.
+/// From border to border, each rounded to the nearest pixel; at least one pixel.
 fn percent(text: &str, (width, height): (u32, u32)) -> Option<[u64; 4]> {
     let numbers: Option<Vec<f64>> = text.split(',').map(decimal).collect();
     let [x, y, wide, high]: [f64; 4] = numbers?.try_into().ok()?;

@@ -1,10 +1,10 @@
 //! `max`, `w,`, `,h`, `pct:n`, `w,h`, `!w,h`; in version 3 each with `^` if the image may become
-//! larger than the region, in version 2 `full`, too.
+//! larger than the region; in version 2 also `full`.
 
 use super::{Most, Version, decimal, whole};
 use crate::failure::{Failure, Result};
 
-/// The size of the image of a region.
+/// Parses the size of the image of a region.
 pub(super) fn parse(
     version: Version,
     text: &str,
@@ -22,7 +22,7 @@ pub(super) fn parse(
     };
     let (wide, high) = (f64::from(region.0), f64::from(region.1));
     let size = match text {
-        // Here the limit is a part of what is asked for.
+        // Here the limit is part of the request.
         "max" if version == Version::Three && grows => {
             return Ok(most.fitted(region, f64::INFINITY));
         }
@@ -36,7 +36,7 @@ pub(super) fn parse(
                 let (width, height) = pair(text).ok_or_else(wrong)?;
                 let (width, height) = (width.ok_or_else(wrong)?, height.ok_or_else(wrong)?);
                 let factor = (width / wide).min(height / high);
-                // As large as possible, whatever limits that.
+                // As large as possible within all limits.
                 let factor =
                     if version == Version::Two || grows { factor } else { factor.min(1.0) };
                 if side(width).and(side(height)).is_err() {
@@ -65,7 +65,7 @@ pub(super) fn parse(
     Ok(size)
 }
 
-/// What is on either side of the comma.
+/// Parses the numbers on both sides of the comma.
 fn pair(text: &str) -> Option<(Option<f64>, Option<f64>)> {
     let (width, height) = text.split_once(',')?;
     let side = |text: &str| match text {
@@ -78,7 +78,7 @@ fn pair(text: &str) -> Option<(Option<f64>, Option<f64>)> {
 fn side(side: f64) -> Result<u32> {
     match side.round() {
         side if side < 1.0 => Err(too_small()),
-        // More than any limit.
+        // Larger than any limit.
         side => Ok(side as u32),
     }
 }
@@ -89,12 +89,12 @@ fn too_small() -> Failure {
 
 pub(super) fn too_large((width, height): (u32, u32), most: Most) -> Failure {
     Failure::bad(format!(
-        "size: {width} x {height} is more than is made here: {} pixels along a side, {} in all",
+        "size: {width} x {height} exceeds the limit of {} pixels along a side and {} in all",
         most.side, most.area
     ))
 }
 
-/// How the canonical address has it; `most` is what `max` stands for.
+/// The size in the canonical address; `most` is the size that `max` means.
 pub(super) fn canonical(
     version: Version,
     region: (u32, u32),

@@ -1,18 +1,18 @@
-//! Which slides there are, by identifier.
+//! The slides that can be served, by identifier.
 //!
 //! ```text
-//! scan    what is in directories
-//! names   what slides are called
+//! scan    the contents of directories
+//! names   the names of slides
 //! ```
 //!
-//! Identifiers come out of a scan; a request can only name one of them, so no path is ever made of
-//! what a client says. A symbolic link counts if it leads to a file in the same directory tree. It
-//! is judged again when the slide is opened.
+//! Identifiers come from scans, and a request can only name one of them, so no path is ever built
+//! from a client's input. A symbolic link is followed only to a file in the same directory tree.
+//! This is checked again when the slide is opened.
 //!
-//! Who names a slide that is not known may mean a new one, so there is another scan, and at most
-//! one at a time. After it, names that are not known are those of no slides, for two seconds, and
-//! for as long as the scan took, up to a minute: whatever names clients make up, at least half of the
-//! time nobody looks, or for a minute.
+//! A request for an unknown slide may mean a new one, so it causes another scan; at most one runs
+//! at a time. After a scan, unknown names are rejected without one for two seconds, or for as long
+//! as the scan took, up to a minute: whatever names clients make up, no scan runs for at least half
+//! of the time, or for a minute.
 
 mod names;
 mod scan;
@@ -32,33 +32,33 @@ use crate::shares::{self, Host};
 use names::{free, is_text, parts, parts_of, path_of};
 use scan::{INSTANCE, STORE, ends, scan, took};
 
-/// A list is not made again before; nor before as much time as it has taken, up to that.
+/// A list stays valid for the duration of its scan, but at least this long and at most `LONGEST`.
 const FRESH: Duration = Duration::from_secs(2);
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// What was named on the command line.
+/// A location on the command line.
 #[derive(Debug)]
 enum Root {
-    /// Its real path, and what identifiers of what is in it begin with.
+    /// Its real path, and the prefix of identifiers in it.
     Directory { path: PathBuf, prefix: String },
-    /// The address of a directory in a bucket of S3, with a `/` at its end, and the same.
+    /// The address of an S3 bucket's directory, with a `/` at its end, and the prefix likewise.
     Bucket { address: String, prefix: String },
     /// A file, or an address.
     Slide { id: String, place: Place },
 }
 
-/// Where a slide is.
+/// Location of a slide.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// A file, or a directory that is a slide; if it was found in a directory, it may not lead out
-    /// of that.
+    /// A file, or a directory that is a slide; if it was found in a directory, it must stay inside
+    /// that.
     File { path: PathBuf, within: Option<Arc<Path>> },
-    /// On a web server.
+    /// A slide on a web server.
     Address(String),
 }
 
 impl fmt::Display for Place {
-    /// Without what may be a signature.
+    /// Writes it without its query, which may be a signature.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { path, .. } => path.display().fmt(f),
@@ -68,7 +68,7 @@ impl fmt::Display for Place {
 }
 
 impl Place {
-    /// The file that it is, if it is one.
+    /// The path of the file, if it is one.
     fn file(&self) -> Option<PathBuf> {
         match self {
             Self::File { path, .. } if path.is_file() => Some(path.clone()),
@@ -76,7 +76,7 @@ impl Place {
         }
     }
 
-    /// Length and times of the file or directory.
+    /// Metadata of the file or directory.
     pub(crate) fn data(&self) -> Option<fs::Metadata> {
         match self {
             Self::File { path, .. } => fs::metadata(path).ok(),
@@ -84,7 +84,7 @@ impl Place {
         }
     }
 
-    /// Whether both were found in one directory.
+    /// True if both were found in the same directory.
     fn is_beside(&self, other: &Self) -> bool {
         let directory = |place: &Self| match place {
             Self::File { within, .. } => within.clone(),
@@ -97,47 +97,47 @@ impl Place {
 /// All slides, by identifier.
 pub(crate) type List = BTreeMap<String, Place>;
 
-/// The slides that there are.
+/// The slides that can be served.
 #[derive(Debug)]
 pub(crate) struct Library {
     roots: Vec<Root>,
     known: Mutex<Known>,
-    /// Held by who makes the list.
+    /// Held by the thread that scans.
     scanning: Mutex<Headings>,
 }
 
-/// What the last scan has found.
+/// The result of the last scan.
 #[derive(Debug, Clone)]
 struct Known {
     list: Arc<List>,
-    /// Those of the slides that are in DICOM.
+    /// The slides in DICOM.
     series: Arc<Index>,
-    /// Which of them have the same UIDs.
+    /// Warnings about slides with equal UIDs.
     notes: Arc<Vec<String>>,
-    /// When it ended.
+    /// When the scan ended.
     at: Instant,
     took: Duration,
 }
 
 impl Known {
-    /// Whether it is too early for another scan.
+    /// True if it is too early for another scan.
     fn is_fresh(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.at) < self.took.clamp(FRESH, LONGEST)
     }
 }
 
 impl Library {
-    /// Of directories, files and addresses.
+    /// Serves directories, files and addresses.
     ///
     /// # Errors
     ///
-    /// What does not exist, what is no address of a slide, and two slides of one name.
+    /// A location that does not exist or is not the address of a slide, and two slides of one name.
     pub(crate) fn new(locations: &[String]) -> Anyhow<Self> {
         let is_only = locations.len() == 1;
         let (mut roots, mut taken) = (Vec::new(), BTreeSet::new());
         for (at, location) in locations.iter().enumerate() {
             if locations[..at].contains(location) {
-                bail!("{}: it is given twice", path_of(location));
+                bail!("{}: given twice", path_of(location));
             }
             if let Some(parts) = bucket(location) {
                 let prefix = match is_only {
@@ -165,11 +165,11 @@ impl Library {
                 roots.push(Root::Directory { path: real, prefix });
                 continue;
             }
-            // A link was named, so what it links to is meant; its name is its own.
+            // An explicit link is followed anywhere, but the slide keeps the name of the link.
             let named = std::path::absolute(location).with_context(|| location.clone())?;
             let named = if real.is_dir() { parts(&real) } else { parts(&named) };
             if !named.last().is_some_and(|name| is_text(name)) {
-                bail!("{location}: a name that is no text");
+                bail!("{location}: a name that is not UTF-8");
             }
             let id = free(&mut taken, &named)?;
             roots.push(Root::Slide { id, place: Place::File { path: real, within: None } });
@@ -181,13 +181,12 @@ impl Library {
         Ok(Self { roots, known, scanning: Mutex::new(headings) })
     }
 
-    /// The slides that there were at the last scan, which is made again if it was long ago. Blocks
-    /// meanwhile.
+    /// The slides found by the last scan, which is repeated if it is too old. Blocks meanwhile.
     pub(crate) fn list(&self) -> Arc<List> {
         self.looked().list
     }
 
-    /// The series in DICOM that there were at the last scan; as [`list`](Self::list).
+    /// The DICOM series found by the last scan; as [`list`](Self::list).
     pub(crate) fn series(&self) -> Arc<Index> {
         self.looked().series
     }
@@ -203,7 +202,7 @@ impl Library {
         self.known().series
     }
 
-    /// Which slides had the same UIDs at the last scan. Does not block.
+    /// Warnings of the last scan about slides with equal UIDs. Does not block.
     pub(crate) fn notes(&self) -> Arc<Vec<String>> {
         self.known().notes
     }
@@ -213,14 +212,14 @@ impl Library {
         if known.is_fresh(Instant::now()) {
             return known;
         }
-        // One at a time; others take what is known.
+        // One scan at a time; other threads use the last result.
         let mut headings = match self.scanning.try_lock() {
             Ok(headings) => headings,
             Err(TryLockError::Poisoned(headings)) => headings.into_inner(),
             Err(TryLockError::WouldBlock) => return known,
         };
         let (known, began) = (self.known(), Instant::now());
-        // Another scan may have ended just now.
+        // Another scan may just have ended.
         if known.is_fresh(began) {
             return known;
         }
@@ -230,7 +229,7 @@ impl Library {
                 new.for_each(|note| tracing::warn!("{note}"));
                 found
             }
-            // It is no sooner tried again than one that went well.
+            // A failed scan is not repeated any sooner than a successful one.
             Err(error) => {
                 tracing::error!("the slides cannot be listed: {error:#}");
                 Known { at: Instant::now(), took: took(&self.roots, began), ..known }
@@ -248,7 +247,7 @@ impl Library {
         self.state().clone()
     }
 
-    /// The web server that a slide is on: those are known without a scan. Does not block.
+    /// The web server of a slide, which is known without a scan. Does not block.
     pub(crate) fn host(&self, id: &str) -> Option<Host> {
         match self.known().list.get(id) {
             Some(Place::Address(address)) => shares::host(address),
@@ -256,12 +255,12 @@ impl Library {
         }
     }
 
-    /// Whether the last scan has found it. Does not block.
+    /// True if the last scan has found the slide. Does not block.
     pub(crate) fn has(&self, id: &str) -> bool {
         self.state().list.contains_key(id)
     }
 
-    /// Where a slide is that has this identifier. Blocks, as [`list`](Self::list).
+    /// The location of the slide with this identifier. Blocks, as [`list`](Self::list).
     pub(crate) fn find(&self, id: &str) -> Result<Place> {
         if let Some(place) = self.known().list.get(id) {
             return Ok(place.clone());
@@ -269,19 +268,19 @@ impl Library {
         self.list().get(id).cloned().ok_or_else(none)
     }
 
-    /// Whether it is known that there is no such slide, without a look. Does not block.
+    /// True if no such slide is known and it is too early for another scan. Does not block.
     pub(crate) fn is_unknown(&self, id: &str, now: Instant) -> bool {
         let known = self.state();
         known.is_fresh(now) && !known.list.contains_key(id)
     }
 }
 
-/// To who has named no slide.
+/// The failure for an unknown slide.
 pub(crate) fn none() -> Failure {
     Failure::not_found("there is no such slide")
 }
 
-/// What a slide is opened by, after a look at where it leads now. Blocks.
+/// The location from which a slide is opened, after another check of where its links lead. Blocks.
 pub(crate) fn location(place: &Place, id: &str) -> Result<String> {
     let (path, within) = match place {
         Place::Address(address) => return Ok(address.clone()),
@@ -296,10 +295,10 @@ pub(crate) fn location(place: &Place, id: &str) -> Result<String> {
         return Err(Failure::not_found(format!("{id}: it leads out of its directory")));
     }
     let text = real.into_os_string().into_string();
-    text.map_err(|_| Failure::not_found(format!("{id}: a path that is no text")))
+    text.map_err(|_| Failure::not_found(format!("{id}: a path that is not UTF-8")))
 }
 
-/// The directory with the instances of a slide in DICOM; `None` if its location is of another one.
+/// The directory with the instances of a DICOM slide; `None` if the slide is not one.
 pub(crate) fn instances(location: &str) -> Option<&Path> {
     let path = Path::new(location);
     if ends(location, INSTANCE) && path.is_file() {
@@ -308,7 +307,7 @@ pub(crate) fn instances(location: &str) -> Option<&Path> {
     (path.is_dir() && !ends(location, STORE)).then_some(path)
 }
 
-/// The parts of the address of a directory in a bucket; `None` if it is another location.
+/// The parts of the address of a bucket's directory; `None` for another location.
 fn bucket(location: &str) -> Option<Vec<String>> {
     let place = location.strip_prefix("s3://")?;
     let parts: Vec<String> = place.split('/').map(str::to_owned).collect();
@@ -320,7 +319,7 @@ fn bucket(location: &str) -> Option<Vec<String>> {
     }
 }
 
-/// Whether a slide is on a web server.
+/// True if a slide is on a web server.
 pub(crate) fn is_address(location: &str) -> bool {
     ["http://", "https://", "s3://"].iter().any(|scheme| location.starts_with(scheme))
 }

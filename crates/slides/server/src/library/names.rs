@@ -1,11 +1,11 @@
-//! What slides are called, by what was named on the command line.
+//! The names of slides, derived from the locations on the command line.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
 
 use anyhow::{Result as Anyhow, bail};
 
-/// A location, of an address without what may be a signature. Keys of S3 are written as they are.
+/// A location; an address without its query, which may be a signature. S3 keys stay as they are.
 pub(super) fn path_of(location: &str) -> &str {
     match ["http://", "https://"].iter().any(|scheme| location.starts_with(scheme)) {
         true => location.split(['?', '#']).next().unwrap_or(location),
@@ -13,12 +13,12 @@ pub(super) fn path_of(location: &str) -> &str {
     }
 }
 
-/// The parts of an address: host or bucket, and what its path or key has.
+/// The parts of an address: host or bucket, then the parts of the path or key.
 pub(super) fn parts_of(address: &str) -> Anyhow<Vec<String>> {
     let is_object = address.starts_with("s3://");
     let path = path_of(address);
     let (_, rest) = path.split_once("://").unwrap_or(("", path));
-    // Who asks is not told.
+    // Leaves out user name and password.
     let rest = rest.split_once('/').map_or(rest, |(host, _)| {
         let before = host.rfind('@').filter(|_| !is_object).map_or(0, |at| at + 1);
         &rest[before..]
@@ -45,8 +45,7 @@ pub(super) fn parts(path: &Path) -> Vec<String> {
     named.map(|part| part.as_os_str().to_string_lossy().into_owned()).collect()
 }
 
-/// The last part, which stays the name of what was named first, or with as many before it as it
-/// takes to be another name.
+/// The last part, or, if that is taken, with as many preceding parts as make it unique.
 pub(super) fn free(taken: &mut BTreeSet<String>, parts: &[String]) -> Anyhow<String> {
     let names = (0..parts.len().max(1)).rev().map(|at| parts[at..].join("/"));
     let mut last = String::new();

@@ -1,4 +1,4 @@
-//! A look at directories: which slides are in them.
+//! Finds the slides in directories.
 
 use std::collections::HashSet;
 use std::collections::btree_map::Entry;
@@ -14,27 +14,26 @@ use super::{Known, LONGEST, List, Place, Root};
 use crate::series::{Files, Headings, Index, Series};
 use crate::told::Told;
 
-/// Ends of the names of slides, in lower case; from the second line on, of those that only
-/// OpenSlide reads.
+/// Extensions of slides, in lower case; those from the second line on need OpenSlide.
 const EXTENSIONS: [&str; 15] = [
     ".svs", ".tif", ".tiff", ".btf", ".tf2", ".tf8", ".qptiff", //
     ".ndpi", ".mrxs", ".scn", ".bif", ".vms", ".vmu", ".svslide", ".czi",
 ];
-/// Of directories that are slides: images in OME-Zarr.
+/// Extension of directories that are slides: OME-Zarr images.
 pub(super) const STORE: &str = ".zarr";
-/// Of files that make their directory a slide, or several: instances of series in DICOM.
+/// Extension of files that make their directory one or more slides: instances of DICOM series.
 pub(super) const INSTANCE: &str = ".dcm";
-/// Directories below one another.
+/// Maximum nesting of directories.
 const DEEPEST: usize = 32;
-/// Directories of a bucket that are listed at a time: each is a request that is paid for.
+/// Maximum directories of a bucket that are listed: each is a request that costs money.
 const LISTED: usize = 10_000;
-/// Slides of one server.
+/// Maximum slides of one server.
 const MOST: usize = 1 << 20;
-/// Notes that are kept; more of them say nothing new.
+/// Maximum notes that are kept; further ones would add little.
 const NOTES: usize = 64;
 
-/// Looks at all that was named on the command line. Where a bucket cannot be listed, the slides of
-/// the scan before stay.
+/// Scans all locations of the command line. If a directory in a bucket cannot be listed, the slides
+/// that an earlier scan found there stay.
 ///
 /// # Errors
 ///
@@ -52,7 +51,7 @@ pub(super) fn scan(
     Ok(Known { list, series, notes, at: Instant::now(), took: took(roots, began) })
 }
 
-/// For how long a scan counts. To list a bucket costs its owner something.
+/// The duration that counts for the next scan's delay. Listing a bucket costs its owner money.
 pub(super) fn took(roots: &[Root], began: Instant) -> Duration {
     let is_dear = roots.iter().any(|root| matches!(root, Root::Bucket { .. }));
     if is_dear { LONGEST } else { began.elapsed() }
@@ -70,7 +69,7 @@ fn look(
     let mut add = |id: String, place: Place| -> Anyhow<bool> {
         match list.entry(id) {
             Entry::Vacant(free) => _ = free.insert(place),
-            // What somebody puts into a directory does not take away what is there.
+            // A new file in a directory does not displace a slide that is already served.
             Entry::Occupied(other) if other.get().is_beside(&place) => {
                 let (id, other) = (other.key(), other.get());
                 let what = format!("two slides are called {id}: {other} is served, {place} is not");
@@ -168,7 +167,7 @@ fn look(
                         id => id.to_owned(),
                     };
                     let found = headings.series(instances);
-                    // Where there is none, opening the directory says why.
+                    // If it has none, opening the directory reports why.
                     let is_one = found.len() < 2;
                     let alone = (whole.clone(), directory.clone());
                     let mut slides = if found.is_empty() { vec![alone] } else { Vec::new() };
@@ -204,7 +203,7 @@ fn look(
     Ok(())
 }
 
-/// Slides of a list that are in a directory of a bucket, whose identifiers begin with this prefix.
+/// Slides of a list that are in this directory of a bucket and have this prefix in their identifiers.
 fn below<'a>(
     list: &'a List,
     prefix: &'a str,
@@ -217,7 +216,7 @@ fn below<'a>(
     )
 }
 
-/// Of a series that is there twice, the first one counts.
+/// Adds a series. If two have the same UIDs, the first one counts.
 fn enter(index: &mut Index, notes: &mut Vec<String>, series: Series) {
     let key = (series.heading.study.clone(), series.heading.series.clone());
     match index.entry(key) {
@@ -237,7 +236,7 @@ fn note(notes: &mut Vec<String>, text: String) {
     }
 }
 
-/// Whether a series can be called by its UID.
+/// True if the UID can be part of an address.
 fn is_uid(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
 }
@@ -246,7 +245,7 @@ fn name_of(file: &Path) -> String {
     file.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// What is in a directory and has a name that can be shown. What cannot be read is not there.
+/// The entries of a directory whose names can be shown. An unreadable directory counts as empty.
 fn entries(directory: &Path, told: &Told) -> Vec<(String, fs::DirEntry)> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
@@ -275,7 +274,7 @@ enum Kind {
     File,
 }
 
-/// `None`: neither, or a link that leads out of the tree or to a directory.
+/// `None` for anything else, or for a link that leads out of the tree or to a directory.
 fn kind(entry: &fs::DirEntry, path: &Path, within: &Path) -> Option<Kind> {
     let kind = entry.file_type().ok()?;
     if kind.is_dir() {

@@ -34,7 +34,7 @@ fn only_slides_inside_of_the_tree_are_listed() {
     assert_eq!(ids(&series), ["series"]);
     let image = Library::new(&[text(&root.join("image.zarr"))]).unwrap();
     assert_eq!(ids(&image), ["image.zarr"]);
-    // Two of one name in a directory do not take the others away.
+    // Two slides of one name in a directory do not prevent others from being served.
     let slides = outer.path().join("slides");
     for name in ["a.svs", "1.dcm", "slides/1.dcm"] {
         fs::create_dir_all(slides.join(name).parent().unwrap()).unwrap();
@@ -46,7 +46,7 @@ fn only_slides_inside_of_the_tree_are_listed() {
         let failure = library.find(id).unwrap_err();
         assert_eq!(failure.status, axum::http::StatusCode::NOT_FOUND, "{id}");
     }
-    // A file that becomes a link later.
+    // A file that later becomes a link.
     let place = library.find("a.svs").unwrap();
     assert!(location(&place, "a.svs").unwrap().ends_with("/root/a.svs"));
     fs::remove_file(root.join("a.svs")).unwrap();
@@ -86,7 +86,7 @@ fn several_places_have_names_of_their_own() {
     all.push(format!("{own}/slide.svs"));
     all.sort();
     assert_eq!(ids(&objects), all);
-    // The same twice; what may be a signature is not told.
+    // The same twice; a possible signature is not shown.
     let address = |query: &str| format!("http://host/one/a.svs?key={query}");
     let prefixed = [address("s3cret"), address("s4cret"), path("one"), path("two")];
     for same in [&[path("one"), path("one")][..], &[case(1), case(1)], &prefixed] {
@@ -98,7 +98,7 @@ fn several_places_have_names_of_their_own() {
     for wrong in ["s3://", "s3:///", "s3://../", "ftp://host/a.svs", "http://"] {
         let error = Library::new(&[wrong.to_owned()]).unwrap_err().to_string();
         assert!(
-            ["key", "address", "name of a bucket"].iter().any(|part| error.contains(part)),
+            ["key", "address", "name of the bucket"].iter().any(|part| error.contains(part)),
             "{error}"
         );
     }
@@ -127,7 +127,7 @@ fn names_that_are_not_known_have_no_directory_looked_at_again_before_long() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("a.svs"), "").unwrap();
     let library = Library::new(&[text(directory.path())]).unwrap();
-    // As if a scan had ended just now that took so long.
+    // As if a scan that took so long had just ended.
     let scanned = |took: Duration| {
         let at = Instant::now() + Duration::from_secs(3600);
         let known = Known { at, took, ..library.known() };
@@ -143,11 +143,11 @@ fn names_that_are_not_known_have_no_directory_looked_at_again_before_long() {
         for (now, is_known) in [(at, true), (at + pause - short, true), (at + pause, false)] {
             assert_eq!(library.is_unknown("new.svs", now), is_known, "{took}");
             assert!(!library.is_unknown("a.svs", now));
-            // What is known of series is all that can be, and needs no thread.
+            // The known series are up to date, so no thread is needed.
             assert_eq!(library.fresh_series(now).is_some(), is_known, "{took}");
         }
     }
-    // When it is time, a new one is found.
+    // When the time has come, a new slide is found.
     let long_ago = Instant::now().checked_sub(2 * FRESH).unwrap();
     *library.state() = Known { at: long_ago, took: Duration::ZERO, ..library.known() };
     assert!(library.find("new.svs").is_ok());
@@ -160,7 +160,7 @@ fn a_scan_that_fails_is_not_made_again_at_once() {
     fs::create_dir(&one).unwrap();
     fs::write(&file, "").unwrap();
     let library = Library::new(&[text(&one), text(&file)]).unwrap();
-    // A place for what is there already.
+    // A location for an existing slide.
     let roots = [("a.svs", one.clone()), ("a.svs", file)].map(|(id, path)| {
         let place = Place::File { path, within: None };
         Root::Slide { id: id.to_owned(), place }

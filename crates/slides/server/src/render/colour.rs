@@ -1,5 +1,5 @@
-//! Colours by ICC profiles (ICC.1:2022): conversion to sRGB, which is what browsers take images for
-//! that say nothing.
+//! Colours and ICC profiles (ICC.1:2022): conversion to sRGB, which browsers assume for images
+//! without a profile.
 
 use std::panic::catch_unwind;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,18 +7,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use moxcms::{ColorProfile, Layout, Transform8BitExecutor, TransformOptions};
 use seekwire_slides_image::Raster;
 
-/// What becomes of the colours of a slide that has a profile. Those of a slide without one are raw.
+/// The treatment of colours of a slide that has a profile. Those of other slides are raw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Colours {
     /// As they are stored.
     Raw,
-    /// The same, and the profile goes with the image.
+    /// As they are stored, with the profile in the image.
     Embedded,
     /// Converted.
     Srgb,
 }
 
-/// Profiles whose tables are kept: of the scanners of one laboratory.
+/// Maximum profiles whose conversion tables are kept: enough for the scanners of one laboratory.
 const KEPT: usize = 16;
 
 fn table(icc: &[u8]) -> Result<Arc<Transform8BitExecutor>, String> {
@@ -30,13 +30,13 @@ fn table(icc: &[u8]) -> Result<Arc<Transform8BitExecutor>, String> {
     table.map(Arc::from).map_err(wrong)
 }
 
-/// What is wrong with a profile, if colours cannot be converted by it.
+/// Returns why a profile cannot be used for conversion, if so.
 pub(crate) fn check(icc: &[u8]) -> Result<(), String> {
     let checked = catch_unwind(|| table(icc).map(drop));
     checked.unwrap_or_else(|_| Err("the colour profile: its reader panicked".to_owned()))
 }
 
-/// Converts to sRGB, and keeps the tables that were used last.
+/// Converts to sRGB, and keeps the most recently used tables.
 #[derive(Default)]
 pub(crate) struct Conversions {
     known: Mutex<Vec<Known>>,
@@ -48,7 +48,7 @@ struct Known {
 }
 
 impl Conversions {
-    /// The colours of an image, which has this profile.
+    /// Converts the colours of an image with this profile.
     pub(crate) fn convert(&self, icc: &[u8], raster: Raster) -> Result<Raster, String> {
         let table = self.table(icc)?;
         let (width, height) = (raster.width(), raster.height());
@@ -90,7 +90,7 @@ mod tests {
             pixels.iter().zip(other).map(|(one, other)| one.abs_diff(*other)).max().unwrap()
         };
         assert!(furthest(&convert(&ColorProfile::new_srgb().encode().unwrap())) <= 2);
-        // Once: the time is in it.
+        // Encoded once, because the result contains the time.
         let adobe = ColorProfile::new_adobe_rgb().encode().unwrap();
         let wide = convert(&adobe);
         assert!(furthest(&wide) > 20);

@@ -1,12 +1,12 @@
-//! Work that many ask for: a [pipeline](super::pipeline) of copies here and at workers.
+//! Shared work: a [pipeline](super::pipeline) of copies here and at workers.
 //!
 //! ```text
 //! Farm::run ──> permit ──> pipeline: one copy ──> Farm::run
 //! ```
 //!
-//! At most two jobs for each copy are in the pipeline; who asks for more waits outside, where
-//! nothing has been done for it yet. When workers come or go, another pipeline takes its place: what
-//! was given to the old one is done there, and until it is, there should be no third one.
+//! At most two jobs for each copy are in the pipeline; further callers wait outside, where they
+//! cost nothing yet. When workers come or go, a new pipeline replaces the current one. The old one
+//! completes its jobs; no third one should be started before that.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,19 +24,19 @@ use crate::render::pipeline::{Dealt, Here, Job, Options, Outcome, Pipeline, Work
 use crate::workers::remote::Given;
 use crate::workers::wire::Task;
 
-/// Where a latency is guaranteed, complete updates may take so many times as long as partial ones.
+/// If a latency is guaranteed, complete updates may take so many times as long as partial ones.
 const COMPLETE: u32 = 10;
 
-/// Copies that do work, here and at workers. Dropping it waits for what they work at.
+/// Copies that do work, here and at workers. Dropping it waits for the current work.
 pub(crate) struct Farm {
     options: Options,
     current: Mutex<Pipeline>,
-    /// Pipelines that are not done with what they have.
+    /// Number of old pipelines with unfinished jobs.
     old: Arc<AtomicUsize>,
     here: Arc<Here>,
 }
 
-/// One of these.
+/// One old pipeline.
 struct Old(Arc<AtomicUsize>);
 
 impl Old {
@@ -53,16 +53,16 @@ impl Drop for Old {
 }
 
 fn ends() -> Failure {
-    Failure::unavailable("the server ends")
+    Failure::unavailable("the server is shutting down")
 }
 
 impl Farm {
-    /// Starts `copies` threads that do `work`. `name` is for their names, and for reports.
+    /// Starts `copies` threads that do `work`. `name` is for thread names and reports.
     pub(crate) fn start(name: &'static str, copies: usize, work: Work) -> Anyhow<Self> {
         Self::with(Options { name, copies, work, policy: Policy::default(), guarantee: None })
     }
 
-    /// The same, dealt and guaranteed as the options have it.
+    /// The same, with the policy and guarantee in the options.
     pub(crate) fn with(options: Options) -> Anyhow<Self> {
         let here = Arc::new(Here::new(options.copies));
         let current = Mutex::new(Pipeline::start(&options, &[], &here)?);
@@ -73,8 +73,8 @@ impl Farm {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on, copies of these farms are here and at these workers; unless there are no threads
-    /// for that: then all stay as they were.
+    /// Moves the copies of these farms to this process and these workers. If there are not enough
+    /// threads for that, nothing changes.
     pub(crate) fn all_work_with(farms: &[&Self], given: &[Given]) -> Anyhow<()> {
         let start = |farm: &&Self| Pipeline::start(&farm.options, given, &farm.here);
         let next: Anyhow<Vec<Pipeline>> = farms.iter().map(start).collect();
@@ -85,22 +85,22 @@ impl Farm {
     fn goes_on_by(&self, next: Pipeline) {
         let count = Old::new(&self.old);
         let old = std::mem::replace(&mut *self.current(), next);
-        // Who waits for its turn waits at the other one.
+        // Callers that wait for their turn go to the new pipeline.
         old.permits().close();
         let name = format!("{}.old", self.options.name);
-        // The count goes after it.
+        // The counter is dropped last.
         let old = (old, count);
-        // Where there is no thread for it, this one waits.
+        // Without a thread for this, it blocks here.
         let _ = thread::Builder::new().name(name).spawn(move || drop(old));
     }
 
-    /// Whether a pipeline from before is still at work.
+    /// True while an old pipeline is still working.
     pub(crate) fn is_changing(&self) -> bool {
         self.old.load(Ordering::SeqCst) > 0
     }
 
-    /// Waits for its turn, has the work done, and gives what comes of it; `None`: when its turn
-    /// came, `wanted` said that nobody wants it any more.
+    /// Waits for a turn, does the work, and returns the result; `None` if `wanted` returned false
+    /// when the turn came.
     pub(crate) async fn run(
         &self,
         task: Task,
@@ -110,8 +110,8 @@ impl Farm {
         self.run_with(task, block, None, wanted).await
     }
 
-    /// The same, with what the block takes of something: until the work is done, whether or not
-    /// anybody waits for it.
+    /// The same, and keeps the block's share of a resource until the work is done, even if nobody
+    /// waits for it any more.
     pub(crate) async fn run_with(
         &self,
         task: Task,
@@ -138,7 +138,7 @@ impl Farm {
         }
     }
 
-    /// Has work done whose [turn](Self::turn) has come.
+    /// Does work whose [turn](Self::turn) has come.
     pub(crate) async fn run_now(
         &self,
         turn: OwnedSemaphorePermit,
@@ -151,8 +151,8 @@ impl Farm {
         outcome(answered.await)
     }
 
-    /// Begins an update, where something is guaranteed: its jobs are done together, and have what
-    /// it takes of something.
+    /// Begins an update if there is a guarantee: its jobs are done together, and keep its share of
+    /// a resource.
     pub(crate) fn update(
         self: &Arc<Self>,
         is_complete: bool,
@@ -162,7 +162,7 @@ impl Farm {
         let deadline = match (self.options.guarantee?, is_complete) {
             (Guarantee::Latency(time), false) => now.checked_add(time),
             (Guarantee::Latency(time), true) => now.checked_add(time * COMPLETE),
-            // As fast as can be, while there are as many complete ones as is promised.
+            // As soon as possible, as long as the guaranteed rate of complete updates is met.
             (Guarantee::Rate(_), false) => Some(now),
             (Guarantee::Rate(_), true) => None,
         };
@@ -170,17 +170,17 @@ impl Farm {
         Some(Arc::new(Update { farm, deadline, taken, jobs }))
     }
 
-    /// So many blocks can wait or be in process at once.
+    /// Maximum number of blocks waiting or in process.
     pub(crate) fn window(&self) -> usize {
         self.current().window()
     }
 
-    /// How long work here has taken until now, all together.
+    /// Total time of the work done here.
     pub(crate) fn busy(&self) -> Duration {
         Duration::from_nanos(self.here.busy.load(Ordering::Relaxed))
     }
 
-    /// How jobs are dealt now.
+    /// How jobs are currently distributed.
     pub(crate) fn dealt(&self) -> Dealt {
         self.current().dealt()
     }
@@ -194,7 +194,7 @@ fn outcome(answered: std::result::Result<Outcome, oneshot::error::RecvError>) ->
     }
 }
 
-/// Jobs of one update, which begin when all that have it have added theirs and dropped it.
+/// Jobs of one update, which begin when every owner has added its jobs and dropped this.
 pub(crate) struct Update {
     farm: Arc<Farm>,
     deadline: Option<Instant>,
@@ -203,7 +203,7 @@ pub(crate) struct Update {
 }
 
 impl Update {
-    /// Adds a job, and waits for what comes of it.
+    /// Adds a job, and waits for its result.
     pub(crate) async fn run(self: Arc<Self>, task: Task, block: Bytes) -> Result<Bytes> {
         let (answer, answered) = oneshot::channel();
         let job = Job { task, block, answer, permit: None, taken: self.taken.clone() };
@@ -224,7 +224,7 @@ impl Drop for Update {
 mod tests {
     use super::*;
 
-    /// It makes no difference to them.
+    /// The kind of task does not matter here.
     const TASK: Task = Task::Decompress;
 
     fn farm(
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(&*farm.run(TASK, Bytes::new(), || true).await.unwrap_err().what, "nothing");
         let failure = farm.run(TASK, vec![0].into(), || true).await.unwrap_err();
         assert!(failure.what.contains("panicked"), "{failure}");
-        // And it goes on.
+        // The farm continues.
         assert_eq!(farm.run(TASK, vec![9].into(), || true).await.unwrap().unwrap(), [9].as_slice());
         assert_eq!(farm.window(), 6);
     }
@@ -272,14 +272,14 @@ mod tests {
             tokio::spawn(async move { farm.run(TASK, vec![1].into(), move || wanted).await })
         };
         let all = [run(true), run(true), run(false), run(true)];
-        // One whose client goes before its turn.
+        // A job whose client disconnects before its turn.
         let gone = {
             let farm = Arc::clone(&farm);
             tokio::spawn(
                 async move { farm.run(TASK, vec![2].into(), || panic!("its turn came")).await },
             )
         };
-        // All of them come to where they wait.
+        // Lets all of them reach the point where they wait.
         tokio::task::yield_now().await;
         gone.abort();
         assert!(gone.await.unwrap_err().is_cancelled());
@@ -305,7 +305,7 @@ mod tests {
         let runs = Arc::clone(&farm);
         let run = async move { runs.run_with(TASK, vec![1].into(), Some(taken), || true).await };
         let run = tokio::spawn(run);
-        // It has its turn.
+        // The job gets its turn.
         tokio::task::yield_now().await;
         run.abort();
         assert!(run.await.unwrap_err().is_cancelled());
@@ -345,7 +345,7 @@ mod tests {
     #[tokio::test]
     async fn farms_change_together_or_not_at_all() {
         let [one, mut other] = [(); 2].map(|()| farm(1, |bytes| Ok(bytes.to_vec())));
-        // Of two filters of one name there is no pipeline.
+        // A pipeline cannot have two filters of the same name.
         other.options.name = "told";
         let before = Arc::clone(one.current().permits());
         assert!(Farm::all_work_with(&[&one, &other], &[]).is_err());
@@ -378,7 +378,7 @@ mod tests {
                 let run =
                     |number: u8| tokio::spawn(Arc::clone(&update).run(TASK, vec![number].into()));
                 let runs: Vec<_> = (0..count).map(run).collect();
-                // One that adds nothing.
+                // An owner that adds nothing.
                 drop(update);
                 for (number, run) in (0..).zip(runs) {
                     match run.await.unwrap() {

@@ -1,4 +1,4 @@
-//! Frames of DICOM and samples of single channels: made for each request, and not cached.
+//! DICOM frames and samples of single channels: made for each request, and not cached.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl Images {
         let turn = self.web.threads.take(open.host.as_ref(), 1).await?;
         let slide = Arc::clone(open);
         let read = move || {
-            // Whoever asked may have gone while this takes it.
+            // The client may disconnect meanwhile.
             let (_memory, _turn) = (memory, turn);
             let raw = slide.slide.raw(level, place, channel, plane);
             raw.map_err(|error| slide.wrong(&error))
@@ -42,7 +42,7 @@ impl Images {
         Ok(raw.bytes.into())
     }
 
-    /// A frame of an instance in DICOM. Stored JPEG is given out as it is, if its colours are to stay.
+    /// A frame of a DICOM instance. Stored JPEG is sent unchanged if its colours are not converted.
     pub(crate) async fn frame(
         &self,
         open: &Open,
@@ -68,7 +68,7 @@ impl Images {
         let answer = self.tiles.farm().run_with(Task::Decompress, block, taken, || true).await;
         let answer = answer.map_err(|failure| open.outside(failure))?;
         Counters::add(&self.counters.decoded, 1);
-        let wrong = || Failure::internal("the decoded frame has not its size");
+        let wrong = || Failure::internal("the decoded frame has the wrong size");
         let pixels = answer.and_then(Pixels::of).ok_or_else(wrong)?;
         let size = (pixels.width, pixels.height);
         let View { part, to } = view.unwrap_or(View { part: [0, 0, size.0, size.1], to: size });

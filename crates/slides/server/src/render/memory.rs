@@ -1,6 +1,6 @@
-//! Memory for images that are being made. Who begins one waits until there is enough for it, and
-//! whatever works at it holds its part, so that it is free when nobody uses it any more, and not
-//! when nobody waits any more.
+//! Memory for images in progress. A request waits until there is enough for its image. Whatever
+//! works on the image holds its share, so that it is released when it is no longer used, not when
+//! nobody waits any more.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::failure::{Failure, Result};
 use crate::render::colour::Colours;
 use crate::shares::{Host, Shares};
 
-/// Permits are for so many bytes each.
+/// Bytes per permit.
 const GRAIN: u64 = 64 << 10;
 
-/// A part of the memory, or something else that there is only so much of, until nobody has it.
+/// A share of the memory or of another limited resource, until it is no longer used.
 pub(crate) type Taken = Arc<dyn Send + Sync>;
 
 /// The memory for all images.
@@ -30,7 +30,7 @@ impl Memory {
         Self { free: Arc::new(Semaphore::new(most as usize)), most, shares }
     }
 
-    /// Waits until there are so many bytes, for an image of a slide that is on that web server.
+    /// Waits for so many bytes, for an image of a slide on that web server.
     pub(crate) async fn take(&self, host: Option<&Host>, bytes: u64) -> Result<Taken> {
         let grains = grains(bytes);
         let (most, of) = match host {
@@ -39,14 +39,14 @@ impl Memory {
         };
         if grains > most {
             return Err(Failure::not_implemented(format!(
-                "the image would take {} MiB of the {} MiB that this server has for images{of}",
+                "the image would take {} MiB of the {} MiB for images{of}",
                 bytes >> 20,
                 most * GRAIN / (1 << 20)
             )));
         }
         let share = self.shares.take(host, grains as usize).await?;
         let part = Arc::clone(&self.free).acquire_many_owned(grains as u32).await;
-        let part = part.map_err(|_| Failure::unavailable("the server ends"))?;
+        let part = part.map_err(|_| Failure::unavailable("the server is shutting down"))?;
         Ok(Arc::new((part, share)))
     }
 }
@@ -55,15 +55,15 @@ fn grains(bytes: u64) -> u64 {
     bytes.div_ceil(GRAIN)
 }
 
-/// Bytes that so many pixels of a region take, and what they are scaled to.
+/// Bytes for so many pixels of a region, and for the image scaled from it.
 pub(crate) fn pixels(read: u64, made: u64) -> u64 {
-    // Of what was read one copy, in the block of the job. Of the result three: scaled (or copied),
-    // converted or turned, and encoded. Few images are larger than their pixels.
+    // One copy of the pixels read, in the block of the job. Three of the result: scaled (or
+    // copied), converted or turned, and encoded. Few images are larger than their pixels.
     made.saturating_mul(3).saturating_add(read).saturating_mul(3)
 }
 
-/// Bytes that a colour profile takes: it stands behind the pixels, is kept with the tables that are
-/// made of it or handed to an encoder, and is in the image if it is to be embedded.
+/// Bytes for a colour profile: it follows the pixels, stays with the tables made from it or is
+/// passed to an encoder, and is in the image if embedded.
 pub(crate) fn profile(icc: Option<&[u8]>, colours: Colours) -> u64 {
     let times = if colours == Colours::Embedded { 3 } else { 2 };
     icc.map_or(0, |icc| icc.len() as u64 * times)
@@ -86,7 +86,7 @@ mod tests {
             let failure = memory.take(None, bytes).await.err().unwrap();
             assert_eq!(failure.status.as_u16(), 501);
         }
-        // Images of a slow web server leave some to others.
+        // Images from a slow web server leave memory for others.
         let host = Host::from("slow");
         let large = memory.take(Some(&host), 3 << 18).await.unwrap();
         assert!(memory.take(None, 1 << 18).await.is_ok());

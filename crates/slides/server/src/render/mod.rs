@@ -1,4 +1,4 @@
-//! Images out of slides: stored tiles as they are, and all else decoded, scaled and encoded.
+//! Makes images from slides: stored tiles unchanged, and all others decoded, scaled and encoded.
 //!
 //! ```text
 //! Images::get ── kept? ── one flight for each picture
@@ -7,15 +7,15 @@
 //!                                                       └── finish (farm) ──> answer
 //! ```
 //!
-//! - picture: what is asked for
-//! - plan: which level and tiles; where their pixels go
+//! - picture: a requested image
+//! - plan: chooses level and tiles, and the places of their pixels
 //! - tiles: stored tiles, each decoded once
-//! - farm: work that many ask for, done in a pipeline
-//! - frames: frames of DICOM and samples of channels, made for each request
-//! - memory: how much of it images take that are being made
+//! - farm: shared work, done in a pipeline
+//! - frames: DICOM frames and samples of channels, made for each request
+//! - memory: bounds the memory of images in progress
 //! - pipeline: a filter of `seekwire-flow` with copies here and at workers
-//! - promise: what is guaranteed for updates
-//! - work: what the copies do; blocks of bytes
+//! - promise: guarantees for updates
+//! - work: the work of the copies; blocks of bytes
 //! - colour: conversion to sRGB
 //! - turn: rotation, mirroring, grey
 
@@ -60,24 +60,24 @@ use work::Orders;
 
 pub(crate) use picture::{Kind, Look, Picture, Shown, View};
 
-/// What images may cost.
+/// Limits on images.
 #[derive(Debug, Clone)]
 pub(crate) struct Bounds {
     /// Threads that decode, and as many that encode.
     pub(crate) threads: usize,
-    /// Bytes of encoded images that are kept.
+    /// Bytes of cached encoded images.
     pub(crate) images: usize,
-    /// Bytes of decoded tiles that are kept.
+    /// Bytes of cached decoded tiles.
     pub(crate) tiles: usize,
-    /// Bytes of regions that are being made, all together.
+    /// Bytes of all regions in progress.
     pub(crate) work: usize,
     /// Pixels of the largest stored tile.
     pub(crate) tile: u64,
-    /// Of JPEG, from 1 to 100.
+    /// JPEG quality, from 1 to 100.
     pub(crate) quality: u8,
-    /// Whether libjpeg-turbo is used, where it is installed.
+    /// Whether to use libjpeg-turbo if it is installed.
     pub(crate) turbojpeg: bool,
-    /// By which work is dealt to copies.
+    /// How work is distributed among copies.
     pub(crate) policy: Policy,
     pub(crate) guarantee: Option<Guarantee>,
 }
@@ -90,18 +90,19 @@ struct Key {
 
 type Image = Result<Bytes>;
 
-/// What comes of a flight.
+/// The result of a flight.
 #[derive(Clone)]
 struct Made {
     image: Bytes,
-    /// Whether it was a complete update or a partial one; `None`: it was kept, or is none.
+    /// True for a complete update, false for a partial one; `None` if the image was cached, or is
+    /// not an update.
     is_complete: Option<bool>,
 }
 
-/// For those that would wait for a web server for which many wait already.
-pub(crate) const TOO_MANY: &str = "too many requests wait for the web server that has the slide";
+/// For requests beyond the limit of those that wait for one web server.
+pub(crate) const TOO_MANY: &str = "too many requests are waiting for the slide's web server";
 
-/// Makes images, and keeps them.
+/// Makes images, and caches them.
 pub(crate) struct Images {
     tiles: Arc<Tiles>,
     farm: Arc<Farm>,
@@ -109,7 +110,7 @@ pub(crate) struct Images {
     flights: Arc<Flights<Key, Result<Made>>>,
     memory: Memory,
     web: Arc<Web>,
-    /// Where images are kept, too.
+    /// The second, persistent cache.
     disk: Option<Disk>,
     bounds: Bounds,
     counters: Arc<Counters>,
@@ -153,27 +154,28 @@ impl Images {
         &self.farm
     }
 
-    /// What is guaranteed.
+    /// The guarantee, and how it is met.
     pub(crate) fn promise(&self) -> Option<&Promise> {
         self.promise.as_deref()
     }
 
-    /// From now on, work is done here and by these workers; unless there are no threads for that.
+    /// Distributes work to this process and these workers, unless there are not enough threads for
+    /// that.
     pub(crate) fn work_with(&self, given: &[Given]) -> Anyhow<()> {
         Farm::all_work_with(&[self.tiles.farm(), &self.farm], given)
     }
 
-    /// Whether work is still done by workers as they were before.
+    /// True while work for a previous set of workers is unfinished.
     pub(crate) fn is_changing(&self) -> bool {
         self.tiles.farm().is_changing() || self.farm.is_changing()
     }
 
-    /// Of JPEG.
+    /// JPEG quality.
     pub(crate) fn quality(&self) -> u8 {
         self.bounds.quality
     }
 
-    /// Bytes of images that are kept, and may be kept.
+    /// Bytes of cached images, and the limit.
     pub(crate) fn bytes(&self) -> (usize, usize) {
         self.kept.bytes()
     }
@@ -182,23 +184,23 @@ impl Images {
         self.disk.as_ref()
     }
 
-    /// Whether an image is in memory.
+    /// True if an image is cached in memory.
     pub(crate) fn has(&self, open: &Open, picture: &Picture) -> bool {
         self.kept.has(&Key { opening: open.number, picture: picture.clone() })
     }
 
-    /// The encoded image. If this is dropped, and nobody else wants the image, work on it ends.
+    /// The encoded image. If this is dropped and nobody else wants the image, work on it stops.
     pub(crate) async fn get(self: &Arc<Self>, open: &Arc<Open>, picture: Picture) -> Image {
         let key = Key { opening: open.number, picture };
         if let Some(image) = self.kept.get(&key) {
             Counters::add(&self.counters.kept, 1);
             return Ok(image);
         }
-        // The time of an update is that from its request on, whoever has its image made.
+        // An update takes from its own request on, even if another request has its image made.
         let is_complete = self.is_complete(open, &key.picture);
         let promise = self.promise.as_ref().filter(|_| is_complete.is_some());
         let timed = promise.map(|promise| promise.begin());
-        // Requests that a slow web server holds up leave room for others.
+        // Requests delayed by a slow web server leave room for others.
         let Some(_waits) = self.web.requests.try_take(open.host.as_ref()) else {
             return Err(Failure::unavailable(TOO_MANY));
         };
@@ -218,20 +220,21 @@ impl Images {
             }
         };
         let made = ticket.wait().await;
-        let made = made.unwrap_or_else(|| Err(Failure::unavailable("the server ends")))?;
+        let made =
+            made.unwrap_or_else(|| Err(Failure::unavailable("the server is shutting down")))?;
         if let (Some(timed), Some(is_complete)) = (timed, made.is_complete) {
             timed.done(is_complete);
         }
         Ok(made.image)
     }
 
-    /// Whether an image that is made of tiles is a complete update; `None`: it is none at all, or
+    /// True if an image made from tiles is a complete update; `None` if it is not an update, or
     /// nothing is guaranteed.
     fn is_complete(&self, open: &Open, picture: &Picture) -> Option<bool> {
         self.promise.as_ref()?;
         let (part, _) = picture.shown.parts()?;
         let plan = Plan::new(&open.levels, part, picture.width, picture.height)?;
-        // What would be too large is refused without a look at its tiles.
+        // An image that is too large is refused before its tiles matter.
         let is_made = plan.pixels() <= work::limits().region_pixels;
         is_made.then(|| promise::is_complete(plan.tiles().count()))
     }
@@ -273,7 +276,7 @@ impl Images {
         }
     }
 
-    /// The image that an earlier server has made, or what `make` gives.
+    /// The image from the disk cache, or else the result of `make`.
     async fn kept_or(
         &self,
         open: &Open,
@@ -299,8 +302,8 @@ impl Images {
         Ok(made)
     }
 
-    /// What `make` gives. A rate is one of what is made, so it is a complete update from here on, and
-    /// not while it was looked for.
+    /// The result of `make`. A rate counts images that are made, so this becomes a complete update
+    /// only now, not during the lookup on disk.
     async fn made(
         &self,
         make: impl Future<Output = Image>,
@@ -315,7 +318,7 @@ impl Images {
         Ok(Made { image, is_complete })
     }
 
-    /// The tile that is stored for just this picture, if there is one.
+    /// The stored tile that is exactly this picture, if there is one.
     async fn stored(
         &self,
         open: &Arc<Open>,
@@ -336,7 +339,7 @@ impl Images {
         };
         let turn = self.web.threads.take(open.host.as_ref(), 1).await?;
         let read = move || {
-            // Whoever asked may have gone while this takes it.
+            // The client may disconnect meanwhile.
             let (_memory, _turn) = (memory, turn);
             let jpeg = slide.slide.stored_jpeg(level, region)?;
             Ok(jpeg.map(|jpeg| match slide.slide.icc().filter(|_| embeds) {
@@ -379,7 +382,7 @@ impl Images {
         let mut window = self.tiles.farm().window();
         let mut part = places.len().max(1);
         if self.promise.is_some() {
-            // An update begins with the last of its tiles, so all are read at once.
+            // An update begins once the last of its tiles has been read, so all are read at once.
             window *= TOGETHER;
             part = window.min(self.tiles.updated(host));
         }
@@ -434,13 +437,13 @@ impl Images {
         let read = move || {
             let _turn = turn;
             let raster = slide.slide.associated(&name).map_err(|error| slide.wrong(&error))?;
-            // Whoever asked may have gone while this took it.
+            // The client may have disconnected meanwhile.
             Ok::<_, Failure>((raster, memory))
         };
         let read = tokio::task::spawn_blocking(read).await;
         let (raster, memory) = read.map_err(|_| Failure::internal("reading it panicked"))??;
         let is_whole = |raster: &Raster| (raster.width(), raster.height()) == (width, height);
-        let wrong = || Failure::internal("the image has not its size");
+        let wrong = || Failure::internal("the image has the wrong size");
         let raster = raster.filter(is_whole).ok_or_else(wrong)?;
         let orders = Orders {
             width,
@@ -484,7 +487,7 @@ impl Images {
     }
 }
 
-/// A region of a level, as slides take it.
+/// A region of a level, in the form that slides take.
 fn region(x: u32, y: u32, width: u32, height: u32) -> Region {
     Region { x: x.into(), y: y.into(), width, height }
 }

@@ -1,4 +1,4 @@
-//! What can be asked for: images, and how they are written.
+//! Images that can be requested, and their formats.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use crate::render::colour::Colours;
 use crate::render::plan::Part;
 use crate::render::turn::{Quality, Turn};
 
-/// What an image shows.
+/// The content of an image.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Shown {
-    /// A part of a slide without channels, in the plane that is shown first.
+    /// A part of a slide without channels, in the default plane.
     Part(Part),
     /// A part of a slide in another rendering, or of a slide with channels.
     Of(Part, Arc<Rendering>),
@@ -20,7 +20,7 @@ pub(crate) enum Shown {
 }
 
 impl Shown {
-    /// A part of a slide, in a rendering if it has several.
+    /// A part of a slide, with a rendering if the slide has several.
     pub(crate) fn part(part: Part, rendering: Option<&Arc<Rendering>>) -> Self {
         match rendering {
             Some(rendering) => Self::Of(part, Arc::clone(rendering)),
@@ -38,7 +38,7 @@ impl Shown {
     }
 }
 
-/// Bytes of a rendering that is part of a cache key.
+/// Bytes of a rendering in a cache key.
 pub(crate) fn cost(rendering: Option<&Arc<Rendering>>) -> usize {
     let of = |rendering: &Arc<Rendering>| rendering.layers.len() * size_of::<Layer>();
     rendering.map_or(0, |rendering| size_of::<Rendering>() + of(rendering))
@@ -48,15 +48,15 @@ pub(crate) fn cost(rendering: Option<&Arc<Rendering>>) -> usize {
 #[derive(Debug, Clone)]
 pub(crate) struct Look {
     pub(crate) colours: Colours,
-    /// `None`: the colours of the pixels, in the plane that is shown first.
+    /// `None` for the colours of the pixels in the default plane.
     pub(crate) rendering: Option<Arc<Rendering>>,
 }
 
-/// An image that is asked for.
+/// A requested image.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Picture {
     pub(crate) shown: Shown,
-    /// Before it is turned. An associated image is not made larger.
+    /// Size before turning. An associated image is not enlarged.
     pub(crate) width: u32,
     pub(crate) height: u32,
     pub(crate) turn: Turn,
@@ -65,7 +65,7 @@ pub(crate) struct Picture {
     pub(crate) colours: Colours,
 }
 
-/// A part of a frame, and the size that it gets.
+/// A part of a frame, and its size in the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct View {
     /// Left, top, width, height.
@@ -73,7 +73,7 @@ pub(crate) struct View {
     pub(crate) to: (u32, u32),
 }
 
-/// How an image is written.
+/// The encoding of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Jpeg,
@@ -82,7 +82,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// By the end of a name.
+    /// By file extension.
     pub(crate) fn of(extension: &str) -> Option<Self> {
         match extension {
             "jpg" | "jpeg" => Some(Self::Jpeg),

@@ -1,17 +1,17 @@
-//! A filter of `seekwire-flow` with copies here and at workers, to which jobs are given.
+//! A filter of `seekwire-flow` with copies here and at workers, which process jobs.
 //!
 //! ```text
 //! jobs (source) ──> filter, copy 0..n here, copy n.. at workers ──> told (sink)
 //! ```
 //!
-//! What goes through the streams is the numbers of jobs: their bytes, and who waits for them, are in
-//! a table of this process. A copy at a worker sends it the bytes and waits for the answer; if there
-//! is none, it does the work itself.
+//! Only the numbers of jobs pass through the streams: their bytes and clients are in a table of
+//! this process. A copy at a worker sends it the bytes and waits for the answer; if none comes, it
+//! does the work itself.
 //!
-//! The pipeline runs one unit of work, as long as it is there. If something is guaranteed, each
-//! update is a unit of its own, and flow chooses how many jobs go together in one block, as V. Melnyk
-//! et al. (2024) choose the size of theirs: with small blocks, a partial update does not wait for
-//! long, with large ones there are more complete updates in a second.
+//! Without a guarantee, the pipeline runs one unit of work for its whole life. With one, each
+//! update is a unit of its own, and flow chooses how many jobs form a block, as V. Melnyk et al.
+//! (2024) choose the size of their blocks: with small blocks, a partial update does not wait for
+//! long; with large ones, more complete updates are done per second.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,58 +33,58 @@ use crate::render::work;
 use crate::workers::remote::{Given, Remote};
 use crate::workers::wire::Task;
 
-/// What a copy makes of a block, or what is wrong with it. The same whichever copy does it.
+/// Maps a block to its result or an error, the same in every copy.
 pub(crate) type Work =
     Arc<dyn Fn(Task, Bytes) -> std::result::Result<Vec<u8>, String> + Send + Sync>;
 
-/// What comes of it.
+/// The result of work.
 pub(crate) type Outcome = std::result::Result<Bytes, String>;
 
 /// How jobs are done.
 pub(crate) struct Options {
-    /// Of the threads, and for reports.
+    /// Name of the threads, also for reports.
     pub(crate) name: &'static str,
-    /// Copies here.
+    /// Number of copies in this process.
     pub(crate) copies: usize,
     pub(crate) work: Work,
-    /// By which jobs are dealt to the copies.
+    /// How jobs are distributed among the copies.
     pub(crate) policy: Policy,
     pub(crate) guarantee: Option<Guarantee>,
 }
 
-/// Jobs in the pipeline for each copy: one that it works at, and one that it finds then. As many
-/// copies there are for each thread of a worker, so that there is something on the way to it.
+/// Jobs in the pipeline for each copy: the current one, and the next. It is also the number of
+/// copies for each thread of a worker, so that a job is always on the way to it.
 const WINDOW: usize = 2;
 
-/// So many jobs of a hundred may be given to a second copy, when the first is late with them.
+/// Percentage of jobs that may be hedged.
 const HEDGED: u32 = 20;
 
-/// Bytes of the number of a job.
+/// Bytes of a job's number.
 const NUMBER: usize = 8;
 
-/// So many jobs go together at most, where flow chooses.
+/// Maximum jobs in a block, if flow chooses.
 pub(crate) const TOGETHER: usize = 8;
 
-/// Before the unit of work is begun again, where it has failed.
+/// Pause before the unit of work is restarted after a failure.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What is done here, by copies of which each may be a thread of its own: those at workers do work
-/// here that cannot be done there.
+/// Work done in this process. Each copy may run in a thread of its own, because copies at workers
+/// do the work here that cannot be done there.
 pub(crate) struct Here {
-    /// So many more can work.
+    /// Number of threads that may begin to work.
     free: Mutex<usize>,
     is_free: Condvar,
-    /// Nanoseconds that work has taken.
+    /// Nanoseconds spent on work.
     pub(crate) busy: AtomicU64,
 }
 
 impl Here {
-    /// At most so many work at a time.
+    /// Allows `most` threads to work at a time.
     pub(crate) fn new(most: usize) -> Self {
         Self { free: Mutex::new(most), is_free: Condvar::new(), busy: AtomicU64::new(0) }
     }
 
-    /// Works when its turn comes. A panic would end the work of all others, too.
+    /// Works when the turn comes. A panic is caught: it would end all other work as well.
     fn work(&self, work: impl FnOnce() -> std::result::Result<Vec<u8>, String>) -> Outcome {
         let free = || self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let wait = self.is_free.wait_while(free(), |free| *free == 0);
@@ -99,17 +99,17 @@ impl Here {
     }
 }
 
-/// Something to be done, and who waits for it.
+/// A piece of work, and its client.
 pub(crate) struct Job {
     pub(crate) task: Task,
     pub(crate) block: Bytes,
     pub(crate) answer: oneshot::Sender<Outcome>,
     pub(crate) permit: Option<OwnedSemaphorePermit>,
-    /// What the block takes of something, until the job is done.
+    /// The block's share of a resource, held until the job is done.
     pub(crate) taken: Option<Taken>,
 }
 
-/// The jobs that are not done.
+/// The unfinished jobs.
 #[derive(Default)]
 struct Waiting {
     state: Mutex<State>,
@@ -120,7 +120,7 @@ struct Waiting {
 #[derive(Default)]
 struct State {
     jobs: HashMap<u64, Job>,
-    /// Those of each update.
+    /// The jobs of each update.
     updates: HashMap<u64, Arc<Vec<u64>>>,
 }
 
@@ -135,22 +135,22 @@ impl Waiting {
         number
     }
 
-    /// `None`: it is done.
+    /// `None` if the job is done.
     fn job(&self, number: u64) -> Option<(Task, Bytes)> {
         let state = self.state();
         state.jobs.get(&number).map(|job| (job.task, job.block.clone()))
     }
 
-    /// The first answer counts.
+    /// Answers a job, unless another copy was faster.
     fn answer(&self, number: u64, outcome: Outcome) {
         if let Some(Job { answer, permit, block, taken, .. }) = self.take(number) {
             drop((permit, block, taken));
-            // Who asked may have gone.
+            // The client may have disconnected.
             let _ = answer.send(outcome);
         }
     }
 
-    /// Whoever waits for it is told nothing.
+    /// Removes a job. Its client gets no answer if the job is dropped.
     fn take(&self, number: u64) -> Option<Job> {
         let mut state = self.state();
         let job = state.jobs.remove(&number);
@@ -174,9 +174,9 @@ impl Waiting {
     }
 }
 
-/// The pipeline. Dropping it waits for the jobs that were given to it.
+/// The pipeline. Dropping it waits for its jobs.
 pub(crate) struct Pipeline {
-    /// `None` when it ends, or if each update is a unit.
+    /// `None` during shutdown, or if each update is a unit.
     jobs: Option<mpsc::UnboundedSender<u64>>,
     permits: Arc<Semaphore>,
     waiting: Arc<Waiting>,
@@ -185,17 +185,17 @@ pub(crate) struct Pipeline {
     copies: usize,
 }
 
-/// How jobs are dealt now.
+/// How jobs are currently distributed.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Dealt {
     /// Copies of the filter, here and at workers.
     pub(crate) copies: usize,
-    /// Jobs that were given to a second copy, and those that it was done with first.
+    /// Number of hedged jobs, and of those that the second copy finished first.
     pub(crate) hedged: (u64, u64),
-    /// Jobs in a block, and why so many.
+    /// Jobs in a block, and the reason.
     pub(crate) together: usize,
     pub(crate) reason: Option<Reason>,
-    /// What flow says of the part that it guarantees.
+    /// Flow's report on its part of the guarantee.
     pub(crate) guarantee: Option<GuaranteeReport>,
 }
 
@@ -256,17 +256,17 @@ impl Pipeline {
         Ok(pipeline)
     }
 
-    /// There is one for each job that the pipeline takes at once.
+    /// One permit for each job that the pipeline accepts at once.
     pub(crate) fn permits(&self) -> &Arc<Semaphore> {
         &self.permits
     }
 
-    /// So many jobs can wait or be in process at once.
+    /// Maximum number of jobs waiting or in process.
     pub(crate) fn window(&self) -> usize {
         self.copies * WINDOW
     }
 
-    /// Does a job. Where something is guaranteed, it is an update of its own.
+    /// Does a job. With a guarantee, it is an update of its own.
     pub(crate) fn begin(&self, job: Job) {
         let Some(jobs) = &self.jobs else { return self.update(vec![job], None) };
         let number = self.waiting.add(job);
@@ -275,7 +275,7 @@ impl Pipeline {
         }
     }
 
-    /// Does the jobs of an update, where something is guaranteed.
+    /// Does the jobs of an update, if there is a guarantee.
     pub(crate) fn update(&self, jobs: Vec<Job>, deadline: Option<Instant>) {
         let numbers: Vec<u64> = jobs.into_iter().map(|job| self.waiting.add(job)).collect();
         let Some(number) = numbers.first().copied() else { return };
@@ -285,7 +285,7 @@ impl Pipeline {
             Some(deadline) => unit.deadline(deadline),
             None => unit,
         };
-        // Who waits is told by the sink.
+        // The sink notifies the clients.
         drop(self.running.submit(unit));
     }
 
@@ -303,7 +303,7 @@ impl Pipeline {
     }
 }
 
-/// Half of a latency is for what comes before and after: reading, scaling, encoding.
+/// Half of a latency is left for the other steps: reading, scaling, encoding.
 fn within(guarantee: Guarantee) -> Guarantee {
     match guarantee {
         Guarantee::Latency(time) => Guarantee::Latency(time / 2),
@@ -313,7 +313,7 @@ fn within(guarantee: Guarantee) -> Guarantee {
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
-        // The source ends with its channel, and the unit with the source.
+        // The source ends when its channel closes, and the unit ends with the source.
         self.jobs = None;
         match self.keeper.take() {
             Some(keeper) => drop(keeper.join()),
@@ -322,11 +322,11 @@ impl Drop for Pipeline {
     }
 }
 
-/// Has a unit of work run until there are no more jobs.
+/// Runs units of work until the source ends.
 fn keep(running: &Running, waiting: &Waiting) {
     loop {
         let outcome = running.submit(Unit::new("")).wait();
-        // Of those that wait now, nobody is told anything any more.
+        // The remaining jobs get no answer.
         waiting.clear();
         match outcome {
             Ok(_) | Err(seekwire_flow::Failure::Stopped) => return,
@@ -336,7 +336,7 @@ fn keep(running: &Running, waiting: &Waiting) {
     }
 }
 
-/// Where copies are: one after the other, as their threads come.
+/// Assigns places to copies in the order in which their threads start.
 struct Places {
     places: Vec<Option<Arc<Remote>>>,
     known: Mutex<HashMap<ThreadId, usize>>,
@@ -354,7 +354,7 @@ impl Places {
 struct Jobs {
     jobs: Arc<Mutex<mpsc::UnboundedReceiver<u64>>>,
     waiting: Arc<Waiting>,
-    /// What there is to do, of one update.
+    /// The jobs of one update, if this unit is one.
     update: Option<Arc<Vec<u64>>>,
 }
 
@@ -379,7 +379,7 @@ impl Filter for Jobs {
             }
             return Ok(Step::Done);
         }
-        // There is one copy, so nobody waits for this lock.
+        // There is only one copy, so this lock is never contended.
         let job = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv();
         let Some(number) = job else { return Ok(Step::Done) };
         let sent = out.send(0, number.to_le_bytes().to_vec());
@@ -419,18 +419,18 @@ impl Filter for Copy {
     ) -> std::result::Result<(), FilterError> {
         for number in block.chunks(NUMBER) {
             let number = u64::from_le_bytes(number.try_into()?);
-            // Another copy may have been done with it.
+            // Another copy may have finished it.
             if let Some((task, block)) = self.waiting.job(number) {
                 self.waiting.answer(number, self.outcome(task, &block));
             }
-            // So the same comes out, whichever copies have had it.
+            // The output is the same, whichever copy did the work.
             out.send(0, number.to_le_bytes().to_vec())?;
         }
         Ok(())
     }
 }
 
-/// Sees the end of each unit.
+/// Observes the end of each unit.
 struct Told {
     waiting: Arc<Waiting>,
     update: Option<u64>,
@@ -460,7 +460,7 @@ impl Drop for Told {
     fn drop(&mut self) {
         let Some(update) = self.update else { return };
         let numbers = self.waiting.state().updates.remove(&update);
-        // What was not done by now will not be.
+        // Jobs unfinished by now will never be done.
         for number in numbers.iter().flat_map(|numbers| numbers.iter()) {
             self.waiting.take(*number);
         }

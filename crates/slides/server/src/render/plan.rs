@@ -1,5 +1,4 @@
-//! Out of which tiles a region is made: the same level and the same part of it as
-//! `Slide::render` takes.
+//! Chooses the tiles for a region: the same level, and the same part of it, as in `Slide::render`.
 
 use std::ops::Range;
 
@@ -7,7 +6,7 @@ use seekwire_slides_image::{HALVINGS, Level};
 
 use crate::render::work::Pixels;
 
-/// A part of level 0, all of it inside.
+/// A part of level 0, wholly inside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Part {
     pub(crate) x: u32,
@@ -16,26 +15,26 @@ pub(crate) struct Part {
     pub(crate) height: u32,
 }
 
-/// What is read, and which part of that is scaled.
+/// The pixels to read, and the part of them to scale.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Plan {
-    /// Of the slide.
+    /// Level of the slide.
     pub(crate) level: usize,
-    /// How often the sides of its tiles are halved when they are decoded.
+    /// How often the sides of its tiles are halved during decoding.
     pub(crate) halvings: u32,
-    /// The left side of what is read, in pixels of the level, halved as often, as all that follows.
+    /// Left side of the pixels to read, in halved pixels of the level, like all following sizes.
     x: u32,
     y: u32,
     pub(crate) width: u32,
     pub(crate) height: u32,
-    /// Left, top, width and height of the part, in what is read.
+    /// Left, top, width and height of the part, within the pixels read.
     pub(crate) crop: (f64, f64, f64, f64),
     of: Level,
 }
 
 impl Plan {
-    /// How `part`, scaled to `width` x `height`, comes out of the smallest level that is large
-    /// enough. There is one level at least.
+    /// Plans `part`, scaled to `width` x `height`, from the smallest level that is large enough.
+    /// There is at least one level.
     pub(crate) fn new(levels: &[Level], part: Part, width: u32, height: u32) -> Option<Self> {
         let main = levels.first()?;
         let wanted = (f64::from(part.width) / f64::from(width))
@@ -57,8 +56,8 @@ impl Plan {
         Some(plan.halved(to))
     }
 
-    /// The same with tiles that are as small as they can be: if what is wanted is smaller by whole
-    /// factors, so that its pixels are means of others, and those of none are in two tiles.
+    /// The same with tiles decoded as small as possible: if the result is smaller by whole factors,
+    /// so that its pixels are means of others, none of which is in two tiles.
     fn halved(self, (width, height): (u32, u32)) -> Self {
         let factor = |crop: f64, side: u32, to: u32| {
             let is_whole = crop == f64::from(side) && side.checked_rem(to) == Some(0);
@@ -88,12 +87,12 @@ impl Plan {
         Self { halvings, x, y, width, height, crop, of, ..self }
     }
 
-    /// Pixels that are read.
+    /// Number of pixels read.
     pub(crate) fn pixels(&self) -> u64 {
         u64::from(self.width) * u64::from(self.height)
     }
 
-    /// The tiles that it takes, by column and row.
+    /// The tiles needed, by column and row.
     pub(crate) fn tiles(&self) -> impl Iterator<Item = (u32, u32)> + use<> {
         let of = self.of;
         let columns = range(self.x, self.width, of.tile_width, of.width);
@@ -101,7 +100,7 @@ impl Plan {
         rows.flat_map(move |row| columns.clone().map(move |column| (column, row)))
     }
 
-    /// White pixels for what is read, with room for `more` bytes behind them.
+    /// White pixels for the area to read, with room for `more` bytes after them.
     pub(crate) fn white(&self, more: usize) -> Vec<u8> {
         let length = self.width as usize * self.height as usize * 3;
         let mut pixels = Vec::with_capacity(length + more);
@@ -109,8 +108,8 @@ impl Plan {
         pixels
     }
 
-    /// Copies what is needed of a tile to where it belongs. What a tile has beyond the border of
-    /// the level stays away.
+    /// Copies the needed part of a tile to its place. The part of a tile beyond the border of the
+    /// level is left out.
     pub(crate) fn paste(&self, into: &mut [u8], (column, row): (u32, u32), tile: &Pixels) {
         let of = self.of;
         let (x, y) = (column * of.tile_width, row * of.tile_height);
@@ -132,7 +131,7 @@ impl Plan {
     }
 }
 
-/// The tiles of `side` that `length` pixels from `start` on are in, of `whole`.
+/// The tiles of length `side` that contain `length` pixels from `start` on, in `whole` pixels.
 fn range(start: u32, length: u32, side: u32, whole: u32) -> Range<u32> {
     let end = start.saturating_add(length).min(whole);
     match start < end {
@@ -176,13 +175,13 @@ mod tests {
             (plan.halvings, (plan.width, plan.height), plan.crop)
         };
         let whole = |width: u32, height: u32| (0.0, 0.0, f64::from(width), f64::from(height));
-        // A half, a quarter, and what is left of a sixteenth and of a sixth.
+        // A half, a quarter, and the remaining factors of a sixteenth and of a sixth.
         let part = (64, 32, 192, 96);
         assert_eq!(halvings(part, (96, 48)), (1, (96, 48), whole(96, 48)));
         assert_eq!(halvings(part, (48, 24)), (2, (48, 24), whole(48, 24)));
         assert_eq!(halvings(part, (12, 6)), (3, (24, 12), whole(24, 12)));
         assert_eq!(halvings(part, (32, 16)), (1, (96, 48), whole(96, 48)));
-        // As large as it is, no whole factor, no even place, another factor down than across.
+        // No reduction, no integer factor, no aligned place, different factors down and across.
         for (part, to) in [
             (part, (192, 96)),
             (part, (100, 48)),

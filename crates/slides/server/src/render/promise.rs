@@ -1,13 +1,13 @@
-//! What is guaranteed for updates, and whether it is kept.
+//! The guarantee for updates, and whether it is met.
 //!
 //! As in V. Melnyk et al. (2024), a viewer's pan is a *partial* update, which needs few of the
-//! stored tiles, and a new view a *complete* one. A latency is guaranteed for partial updates, and
-//! a rate for complete ones. An update is what one client asks for and waits for: reading,
-//! decompressing, scaling and encoding. So each request counts with its own time, and as what it
-//! asks for, also where its image, or a tile of it, is being made for another one already: a pan
-//! that needs a tile of a view that is under way is a partial update, and takes as long as it has
-//! to wait. A rate is one of work: an image that several wait for is done once, and one that is found
-//! on disk is none of it, neither when it is there nor while it is read.
+//! stored tiles, and a new view is a *complete* one. A latency is guaranteed for partial updates,
+//! and a rate for complete ones. An update is one request and its answer: reading, decompressing,
+//! scaling and encoding. So each request counts with its own time and its own kind, even if its
+//! image, or a tile of it, is already being made for another request: a pan that needs a tile of a
+//! view in progress is a partial update, whose time includes that wait. A rate counts work:
+//! an image for several clients is made once, and an image found on disk does not count, nor does
+//! the time of reading it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use seekwire_flow::Guarantee;
 
-/// An update that needs more stored tiles is a complete one: a tile of a viewer, scaled to half,
-/// needs four.
+/// Updates that need more stored tiles are complete ones: a viewer's tile, scaled to half, needs
+/// four.
 const PARTIAL: usize = 4;
 
-/// So many updates say how it is now.
+/// Number of updates that determine the current state.
 const RECENT: usize = 32;
 
 /// Reads `latency=50ms` and `updates=10/s`.
@@ -42,7 +42,7 @@ pub(crate) fn parse(text: &str) -> Result<Guarantee, String> {
     rate.and_then(number).map(Guarantee::Rate).ok_or_else(wrong)
 }
 
-/// What [`parse`] reads.
+/// The text that [`parse`] reads.
 pub(crate) fn text(guarantee: Guarantee) -> String {
     match guarantee {
         Guarantee::Latency(time) => format!("latency={}ms", time.as_secs_f64() * 1e3),
@@ -50,16 +50,16 @@ pub(crate) fn text(guarantee: Guarantee) -> String {
     }
 }
 
-/// Whether an update that needs so many tiles is a complete one.
+/// True if an update that needs so many tiles is a complete one.
 pub(crate) fn is_complete(tiles: usize) -> bool {
     tiles > PARTIAL
 }
 
-/// How updates of one kind went.
+/// Times of updates of one kind.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Measured {
     pub(crate) updates: u64,
-    /// Of these, those with which the guarantee was kept.
+    /// Number of updates that met the guarantee.
     pub(crate) kept: u64,
     pub(crate) worst: Duration,
     recent: VecDeque<Duration>,
@@ -76,7 +76,7 @@ impl Measured {
         self.recent.push_back(time);
     }
 
-    /// The mean of the last ones.
+    /// The mean of the most recent ones.
     pub(crate) fn recent(&self) -> Option<Duration> {
         let count = u32::try_from(self.recent.len()).ok().filter(|count| *count > 0)?;
         Some(self.recent.iter().sum::<Duration>() / count)
@@ -86,34 +86,34 @@ impl Measured {
 #[derive(Debug, Default)]
 struct State {
     partial: Measured,
-    /// From the start of an update to its end.
+    /// Times from the start of complete updates to their end.
     complete: Measured,
-    /// From the time when a complete update was made to that of the next.
+    /// Times from the end of one complete update to the end of the next.
     between: Measured,
     making: usize,
-    /// When the last complete update was made, or the first of those begun that are being made.
+    /// When the last complete update was made, or when the first of those in progress began.
     since: Option<Instant>,
 }
 
-/// Counts with which updates a guarantee was kept.
+/// Counts the updates that meet a guarantee.
 #[derive(Debug)]
 pub(crate) struct Promise {
     guarantee: Guarantee,
     state: Mutex<State>,
 }
 
-/// How a guarantee is kept.
+/// How well a guarantee is met.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Kept {
     pub(crate) guarantee: Guarantee,
-    /// The longest time that keeps it.
+    /// The longest time that meets it.
     pub(crate) allowed: Duration,
-    /// `None`: nothing that it is about has been asked for yet.
+    /// `None` if no update that it covers has been requested yet.
     pub(crate) holds: Option<bool>,
     /// Times from the start of an update to its end.
     pub(crate) partial: Measured,
     pub(crate) complete: Measured,
-    /// Times between the ends of complete updates that were made, while there were any.
+    /// Times between the ends of complete updates, while there were any to make.
     pub(crate) between: Measured,
 }
 
@@ -135,7 +135,7 @@ impl Promise {
         }
     }
 
-    /// Somebody asks for an update.
+    /// A client requests an update.
     pub(crate) fn begin(self: &Arc<Self>) -> Timed {
         self.begin_at(Instant::now())
     }
@@ -144,7 +144,7 @@ impl Promise {
         Timed { promise: Arc::clone(self), began: now }
     }
 
-    /// The image of a complete update is being made, for whoever waits for it.
+    /// Work on the image of a complete update begins, for any number of clients.
     pub(crate) fn making(self: &Arc<Self>) -> Making {
         self.making_at(Instant::now())
     }
@@ -182,14 +182,14 @@ impl Promise {
     }
 }
 
-/// An update under way. One that is dropped before it is done does not count.
+/// An update under way. It does not count if dropped before it is done.
 pub(crate) struct Timed {
     promise: Arc<Promise>,
     began: Instant,
 }
 
 impl Timed {
-    /// Whoever asked has the image, which was one of this kind.
+    /// The client has the image, which was an update of this kind.
     pub(crate) fn done(&self, is_complete: bool) {
         self.done_at(is_complete, Instant::now());
     }
@@ -199,13 +199,13 @@ impl Timed {
     }
 }
 
-/// A complete update that is being made. One that is dropped before it is made does not count.
+/// A complete update in progress. It does not count if dropped before it is made.
 pub(crate) struct Making {
     promise: Arc<Promise>,
 }
 
 impl Making {
-    /// It was.
+    /// The image has been made.
     pub(crate) fn made(self) {
         self.made_at(Instant::now());
     }
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(promise.kept().holds, None);
         let both = [promise.begin_at(start), promise.begin_at(start)];
         let [first, second] = [(); 2].map(|()| promise.making_at(start));
-        // A third one waits for the image of the first.
+        // A third client waits for the image of the first.
         let joined = promise.begin_at(after(30));
         first.made_at(after(80));
         both[0].done_at(true, after(80));
@@ -291,10 +291,10 @@ mod tests {
         let start = Instant::now();
         let after = |milliseconds| start + Duration::from_millis(milliseconds);
         promise.making_at(start).made_at(after(50));
-        // Clients wait for images on disk all the time; one of them is not there, and is made.
+        // Clients continually wait for images on disk; one image is missing, and is made.
         let found = promise.begin_at(after(60));
         let missing = promise.begin_at(after(100));
-        // One whose clients go before it is made.
+        // An update whose clients disconnect before it is made.
         drop(promise.making_at(after(5000)));
         promise.making_at(after(9000)).made_at(after(9060));
         missing.done_at(true, after(9060));

@@ -1,4 +1,4 @@
-//! Stored tiles that are given out as they are.
+//! Finds stored tiles that can be sent unchanged.
 
 use seekwire_slides_image::{Level, Region};
 
@@ -7,7 +7,7 @@ use crate::render::plan::Part;
 use crate::render::turn::Quality;
 use crate::render::{Kind, Picture, region};
 
-/// Of which level a picture shows just one place, without being scaled; there may be a stored tile.
+/// The level of which a picture shows one part without scaling; there may be a stored tile for it.
 pub(crate) fn place(levels: &[Level], picture: &Picture, part: Part) -> Option<(usize, Region)> {
     let is_plain = picture.kind == Kind::Jpeg
         && picture.quality == Quality::Colour
@@ -22,8 +22,8 @@ pub(crate) fn place(levels: &[Level], picture: &Picture, part: Part) -> Option<(
             && is_scaled(part.width, picture.width, level.downsample)
             && is_scaled(part.height, picture.height, level.downsample)
     })?;
-    // Sides of levels are rounded, so that the scale is not quite a whole number: what is less than
-    // a pixel of the level from a tile is that tile.
+    // Sides of levels are rounded, so the scale is not exactly an integer: a place within a pixel
+    // of a tile is that tile.
     let across = f64::from(level.width) / f64::from(main.width);
     let down = f64::from(level.height) / f64::from(main.height);
     let x = tile(f64::from(part.x) * across, level.tile_width)?;
@@ -35,20 +35,20 @@ fn is_scaled(from: u32, to: u32, scale: f64) -> bool {
     (f64::from(from) / scale - f64::from(to)).abs() < 1.0
 }
 
-/// The border of a tile that is at most a pixel away.
+/// The border of a tile, if it is at most a pixel away.
 fn tile(at: f64, side: u32) -> Option<u32> {
     let side = f64::from(side);
     let border = (at / side).round() * side;
     ((border - at).abs() < 1.0).then_some(border as u32)
 }
 
-/// What segments of a profile begin with (ICC.1, annex B.4): this, their number, and how many.
+/// The first bytes of a profile segment (ICC.1, annex B.4); its number and the count follow.
 const MARK: &[u8] = b"ICC_PROFILE\0";
 /// Bytes of a profile in one segment.
 const MOST: usize = 65_535 - 2 - MARK.len() - 2;
 
-/// A JPEG file with a colour profile, put before everything else in it. One that is too long is
-/// left out, as it cannot be in a JPEG.
+/// Puts a colour profile at the beginning of a JPEG file. One that is too long for a JPEG is left
+/// out.
 pub(crate) fn with_profile(jpeg: &[u8], icc: &[u8]) -> Vec<u8> {
     let count = icc.len().div_ceil(MOST);
     let (Some(body), Ok(count @ 1..)) = (jpeg.get(2..), u8::try_from(count)) else {
@@ -96,7 +96,7 @@ mod tests {
             tile_height: 240,
             downsample: 2221.0 / f64::from(width),
         };
-        // As scanners round: down.
+        // Scanners round down.
         let levels = [level(2221, 2967), level(555, 741)];
         let found = |part: Part, picture: &Picture| {
             place(&levels, picture, part).map(|(level, region)| (level, region.x, region.y))

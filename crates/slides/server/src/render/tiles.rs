@@ -1,4 +1,4 @@
-//! Stored tiles, decoded: each once, however many want it, and kept within a bound.
+//! Decoded stored tiles: each is decoded once for all requests, and cached within a bound.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,10 +19,10 @@ use crate::render::work::Pixels;
 use crate::shares::{Host, Shares, Web};
 use crate::workers::wire::Task;
 
-/// Tiles that are read, or wait for their turn to be decoded. As many threads read.
+/// Maximum tiles being read or waiting to be decoded. As many threads read.
 const READ: usize = 64;
-/// Where something is guaranteed: tiles of updates that are not done, of partial ones and of
-/// complete ones each.
+/// With a guarantee, the maximum tiles of unfinished updates, for partial and for complete ones
+/// each.
 pub(crate) const UPDATED: usize = 256;
 
 /// A tile of one opening of a slide.
@@ -32,7 +32,7 @@ struct Key {
     level: usize,
     /// How often its sides are halved.
     halvings: u32,
-    /// `None`: in its own colours, in the plane that is shown first.
+    /// `None` for its own colours, in the default plane.
     rendering: Option<Arc<Rendering>>,
     column: u32,
     row: u32,
@@ -45,18 +45,18 @@ pub(crate) struct Tiles {
     farm: Arc<Farm>,
     kept: Bounded<Key, Pixels>,
     flights: Arc<Flights<Key, Decoded>>,
-    /// Those that are being decoded. Who comes to decode one of them anyway, or one that is kept,
-    /// is counted: this does not rely on what flights promise.
+    /// The tiles being decoded. Decoding one of them again, or a cached one, is counted: this does
+    /// not rely on the guarantees of flights.
     decoding: Mutex<HashSet<Key>>,
     reading: Arc<Semaphore>,
-    /// Partial ones, and complete ones, for which no partial one waits.
+    /// Partial updates, and complete ones, for which no partial one waits.
     updates: [(Arc<Semaphore>, Shares); 2],
     web: Arc<Web>,
     counters: Arc<Counters>,
 }
 
 impl Tiles {
-    /// Keeps at most `memory` bytes of pixels.
+    /// Caches at most `memory` bytes of pixels.
     pub(crate) fn new(farm: Farm, memory: usize, web: Arc<Web>, counters: Arc<Counters>) -> Self {
         Self {
             farm: Arc::new(farm),
@@ -74,17 +74,17 @@ impl Tiles {
         &self.farm
     }
 
-    /// Bytes of pixels that are kept, and may be kept.
+    /// Bytes of cached pixels, and the limit.
     pub(crate) fn bytes(&self) -> (usize, usize) {
         self.kept.bytes()
     }
 
-    /// Tiles of one update of a slide that are read together.
+    /// Maximum tiles of one update of a slide that are read together.
     pub(crate) fn updated(&self, host: Option<&Host>) -> usize {
         host.map_or(UPDATED, |_| self.updates[0].1.each())
     }
 
-    /// Waits until so many tiles of an update can be read, [`updated`](Self::updated) at most.
+    /// Waits until so many tiles of an update, at most [`updated`](Self::updated), can be read.
     pub(crate) async fn room(
         &self,
         host: Option<&Host>,
@@ -95,12 +95,13 @@ impl Tiles {
         let (room, shares) = &self.updates[usize::from(is_complete)];
         let share = shares.take(host, tiles).await?;
         let taken = Arc::clone(room).acquire_many_owned(tiles as u32).await;
-        let taken = taken.map_err(|_| Failure::unavailable("the server ends"))?;
+        let taken = taken.map_err(|_| Failure::unavailable("the server is shutting down"))?;
         Ok(Arc::new((taken, share)))
     }
 
-    /// The pixels of a tile, whose sides may be halved. If this is dropped, and nobody else wants the tile, it is not decoded,
-    /// unless that has begun. An update begins when all its tiles are read, or there already.
+    /// The pixels of a tile, whose sides may be halved. If this is dropped and nobody else wants
+    /// the tile, it is not decoded, unless that has begun. An update begins when all its tiles have
+    /// been read or are cached.
     pub(crate) async fn get(
         self: &Arc<Self>,
         open: &Arc<Open>,
@@ -124,7 +125,10 @@ impl Tiles {
                 ticket
             }
         };
-        ticket.wait().await.unwrap_or_else(|| Err(Failure::unavailable("the server ends")))
+        ticket
+            .wait()
+            .await
+            .unwrap_or_else(|| Err(Failure::unavailable("the server is shutting down")))
     }
 
     async fn fetch(
@@ -148,7 +152,7 @@ impl Tiles {
         }
     }
 
-    /// `None`: nobody wants it any more.
+    /// `None` if the tile is no longer wanted.
     async fn decoded(
         &self,
         open: &Arc<Open>,
@@ -156,7 +160,7 @@ impl Tiles {
         flight: &Flight<Key, Decoded>,
         update: Option<Arc<Update>>,
     ) -> Option<Decoded> {
-        // Who waits for a slow web server takes no place from others.
+        // Requests that wait for a slow web server do not take a place from others.
         let turn = tokio::select! {
             turn = self.web.threads.take(open.host.as_ref(), 1) => turn,
             () = flight.until_unwanted() => return None,
@@ -166,7 +170,7 @@ impl Tiles {
             Err(failure) => return Some(Err(failure)),
         };
         let reading = match update {
-            // Whoever began it has waited for room for all its tiles.
+            // The update has waited for room for all its tiles.
             Some(_) => None,
             None => tokio::select! {
                 reading = Arc::clone(&self.reading).acquire_owned() => reading.ok(),
@@ -198,13 +202,13 @@ impl Tiles {
             wanted
         };
         let answer = match update {
-            // What is part of it waits for no turn.
+            // A tile of an update waits for no turn.
             Some(_) if !wanted() => return None,
             Some(update) => update.run(Task::Decompress, block).await,
             None => {
                 let turn = tokio::select! {
                     turn = self.farm.turn() => turn,
-                    // What was read for it goes, too.
+                    // The bytes read are dropped as well.
                     () = flight.until_unwanted() => return None,
                 };
                 match turn {
@@ -238,5 +242,5 @@ impl Tiles {
 }
 
 fn pixels(answer: Bytes) -> Decoded {
-    Pixels::of(answer).ok_or_else(|| Failure::internal("the decoded tile has not its size"))
+    Pixels::of(answer).ok_or_else(|| Failure::internal("the decoded tile has the wrong size"))
 }

@@ -1,12 +1,12 @@
-//! Mirroring, rotation and qualities, as IIIF has them.
+//! Mirroring, rotation and qualities, as in IIIF.
 
 use seekwire_slides_image::Raster;
 
-/// How an image is turned: mirrored at its vertical axis first, then rotated clockwise.
+/// How an image is turned: first mirrored at its vertical axis, then rotated clockwise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Turn {
     pub(crate) is_mirrored: bool,
-    /// Of a degree, less than 360000.
+    /// Thousandths of a degree, less than 360000.
     pub(crate) thousandths: u32,
 }
 
@@ -15,12 +15,12 @@ pub(crate) const CIRCLE: u32 = 360_000;
 const QUARTER: u32 = CIRCLE / 4;
 
 impl Turn {
-    /// Whether it changes nothing.
+    /// True if it changes nothing.
     pub(crate) fn is_none(self) -> bool {
         self == Self::default()
     }
 
-    /// The size of an image that was `width` x `height`: of the box around it.
+    /// The bounding box of an image that was `width` x `height`.
     pub(crate) fn size(self, width: u32, height: u32) -> (u32, u32) {
         match self.thousandths {
             0 | 180_000 => (width, height),
@@ -50,7 +50,7 @@ pub(crate) enum Quality {
     Bitonal,
 }
 
-/// Turns an image. What comes into view by a rotation is white.
+/// Turns an image. Uncovered corners are white.
 pub(crate) fn turned(raster: Raster, turn: Turn) -> Option<Raster> {
     let (width, height) = (raster.width(), raster.height());
     let mut pixels = raster.into_pixels();
@@ -78,7 +78,7 @@ fn mirror(row: &mut [u8]) {
     }
 }
 
-/// Rotates by one, two or three quarters; no pixel changes its colour.
+/// Rotates by one, two or three quarters; pixels keep their colours.
 fn quarters(pixels: &[u8], width: u32, height: u32, count: u32) -> Option<Raster> {
     let (wide, high) = (width as usize, height as usize);
     let (across, down) = if count.is_multiple_of(2) { (wide, high) } else { (high, wide) };
@@ -97,7 +97,7 @@ fn quarters(pixels: &[u8], width: u32, height: u32, count: u32) -> Option<Raster
     Raster::new(across as u32, down as u32, turned)
 }
 
-/// Rotates around the middle, with pixels between pixels interpolated linearly.
+/// Rotates around the centre, with linear interpolation.
 fn rotated(pixels: &[u8], width: u32, height: u32, turn: Turn) -> Option<Raster> {
     let (sine, cosine) = sine_cosine(turn.thousandths);
     let (across, down) = turn.size(width, height);
@@ -115,7 +115,7 @@ fn rotated(pixels: &[u8], width: u32, height: u32, turn: Turn) -> Option<Raster>
         let y = f64::from(row) - middle(down);
         for column in 0..across {
             let x = f64::from(column) - middle(across);
-            // Back to where it was.
+            // The original position.
             let from_x = x * cosine + y * sine + middle(width);
             let from_y = y * cosine - x * sine + middle(height);
             let (left, top) = (from_x.floor(), from_y.floor());
@@ -136,7 +136,7 @@ fn rotated(pixels: &[u8], width: u32, height: u32, turn: Turn) -> Option<Raster>
     Raster::new(across, down, turned)
 }
 
-/// The image in grey, or in black and white.
+/// Converts the image to grey, or to black and white.
 pub(crate) fn of_quality(raster: Raster, quality: Quality) -> Option<Raster> {
     let (width, height) = (raster.width(), raster.height());
     if quality == Quality::Colour {
@@ -145,7 +145,7 @@ pub(crate) fn of_quality(raster: Raster, quality: Quality) -> Option<Raster> {
     let mut pixels = raster.into_pixels();
     for pixel in pixels.chunks_exact_mut(3) {
         let [red, green, blue] = [pixel[0], pixel[1], pixel[2]].map(u32::from);
-        // Luminance as in Rec. ITU-R BT.601, which JPEG has, too.
+        // Luminance as in Rec. ITU-R BT.601 and JPEG.
         let grey = (red * 299 + green * 587 + blue * 114 + 500) / 1000;
         let grey = match quality {
             Quality::Bitonal if grey < 128 => 0,
@@ -161,7 +161,7 @@ pub(crate) fn of_quality(raster: Raster, quality: Quality) -> Option<Raster> {
 mod tests {
     use super::*;
 
-    /// Three by two, each pixel of its own grey.
+    /// Three by two pixels, each of a different grey.
     fn small() -> Raster {
         let pixels = [1, 2, 3, 4, 5, 6].iter().flat_map(|grey| [*grey; 3]).collect();
         Raster::new(3, 2, pixels).unwrap()
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!((raster.width(), raster.height()), (23, 23));
         let found = greys(&raster);
         assert_eq!((found[0], found[11 * 23 + 11], found[23 * 23 - 1]), (255, 0, 255));
-        // A little more than nothing changes little.
+        // A tiny rotation changes little.
         let turn = Turn { is_mirrored: false, thousandths: 1 };
         assert_eq!(greys(&turned(small(), turn).unwrap()), [1, 2, 3, 4, 5, 6]);
     }

@@ -1,11 +1,11 @@
-//! What the copies of the two filters do: blocks of bytes in, blocks of bytes out.
+//! The work of the copies of both filters: they map blocks of bytes to blocks of bytes.
 //!
 //! ```text
 //! decompress   a stored tile, or those of channels  -> pixels, width, height
 //! finish       pixels of a region, profile, orders  -> an encoded image
 //! ```
 //!
-//! What describes pixels stands behind them, so that a block becomes pixels without a copy.
+//! The description of pixels follows them, so that a block becomes pixels without a copy.
 
 use bytes::Bytes;
 use seekwire_slides_image::{Codec, Format, Limits, Raster, Tile};
@@ -14,24 +14,24 @@ use crate::render::colour::Conversions;
 use crate::render::turn::{self, CIRCLE, Quality, Turn};
 use crate::workers::wire::{MOST, Task};
 
-/// Pixels of the largest stored tile, unless others are allowed; and of the largest that can be.
+/// Pixels of the largest stored tile: the default limit, and the largest limit allowed.
 pub(crate) const TILE: u64 = 16 << 20;
 pub(crate) const LARGEST_TILE: u64 = 64 << 20;
 
-/// What one slide, one tile and one region may cost.
+/// Limits on one slide, one tile and one region.
 pub(crate) fn limits() -> Limits {
     limits_with(TILE)
 }
 
-/// The same with stored tiles of that many pixels, and of as many compressed bytes.
+/// The same for stored tiles of that many pixels, and of as many compressed bytes.
 pub(crate) fn limits_with(tile: u64) -> Limits {
     Limits { tables: 64 << 20, stored: tile, tile_pixels: tile, ..Limits::default() }
 }
 
-/// What the work is done with.
+/// Settings and state for the work.
 pub(crate) struct Tools {
     conversions: Conversions,
-    /// Whether libjpeg-turbo decodes and encodes JPEG, where it is installed.
+    /// Whether libjpeg-turbo, if installed, decodes and encodes JPEG.
     turbojpeg: bool,
     /// Pixels of the largest stored tile.
     tile: u64,
@@ -67,12 +67,12 @@ fn decompress(block: Bytes, tools: &Tools) -> Result<Vec<u8>, String> {
 pub(crate) struct Pixels {
     pub(crate) width: u32,
     pub(crate) height: u32,
-    /// Three for each pixel.
+    /// Three bytes per pixel.
     pub(crate) bytes: Bytes,
 }
 
 impl Pixels {
-    /// Out of an answer of [`decompress`].
+    /// Parses an answer of [`decompress`].
     pub(crate) fn of(mut answer: Bytes) -> Option<Self> {
         let mut fields = Fields { bytes: &answer };
         let (height, width) = (fields.word()?, fields.word()?);
@@ -85,8 +85,8 @@ impl Pixels {
     }
 }
 
-/// Whether it is worth sending a block elsewhere: pixels that are stored as they are are not, and
-/// some tiles are too large when they are decompressed.
+/// True if sending a block elsewhere is worthwhile: it is not for uncompressed pixels, and some
+/// tiles are too large when decompressed.
 pub(crate) fn travels(task: Task, block: &Bytes) -> bool {
     if task == Task::Finish {
         return true;
@@ -100,7 +100,7 @@ pub(crate) fn travels(task: Task, block: &Bytes) -> bool {
     })
 }
 
-/// Whether an answer from elsewhere can be the one to a block.
+/// True if an answer from elsewhere is plausible for a block.
 pub(crate) fn fits(task: Task, block: &Bytes, answer: &Bytes) -> bool {
     match task {
         Task::Decompress => {
@@ -119,25 +119,25 @@ pub(crate) fn fits(task: Task, block: &Bytes, answer: &Bytes) -> bool {
     }
 }
 
-/// What is to be done with the pixels of a region.
+/// How to process the pixels of a region.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Orders {
-    /// Of the pixels.
+    /// Width of the pixels.
     pub(crate) width: u32,
-    /// Of the pixels.
+    /// Height of the pixels.
     pub(crate) height: u32,
-    /// The part of them that is wanted: left, top, width, height.
+    /// The part of them to use: left, top, width, height.
     pub(crate) part: (f64, f64, f64, f64),
-    /// Of the result, before it is turned.
+    /// Size of the result, before it is turned.
     pub(crate) to: (u32, u32),
     pub(crate) turn: Turn,
-    /// Whether the profile is there to convert colours by; otherwise it goes with the image.
+    /// Whether to convert colours with the profile; otherwise it is embedded in the image.
     pub(crate) converts: bool,
     pub(crate) quality: Quality,
     pub(crate) format: Format,
 }
 
-/// Fields that are read from the end on.
+/// Fields that are read from the end backwards.
 struct Fields<'a> {
     bytes: &'a [u8],
 }
@@ -163,10 +163,10 @@ impl Fields<'_> {
 }
 
 impl Orders {
-    /// Bytes that stand behind the pixels, besides the profile.
+    /// Bytes that follow the pixels, besides the profile.
     pub(crate) const LENGTH: usize = 4 * 6 + 8 * 4 + 5;
 
-    /// Makes a block of pixels, which have room for the rest.
+    /// Appends itself to pixels, which have room for it.
     pub(crate) fn append(&self, pixels: &mut Vec<u8>, icc: Option<&[u8]>) {
         let icc = icc.unwrap_or_default();
         pixels.extend_from_slice(icc);
@@ -192,7 +192,7 @@ impl Orders {
         }
     }
 
-    /// Takes a block apart: the orders, the length of the pixels, and that of the profile.
+    /// Parses a block: the orders, the length of the pixels, and that of the profile.
     fn parse(block: &[u8]) -> Option<(Self, usize, usize)> {
         let mut fields = Fields { bytes: block };
         let (height, width) = (fields.word()?, fields.word()?);
@@ -232,18 +232,18 @@ fn finish(block: Bytes, tools: &Tools) -> Result<Vec<u8>, String> {
         return Err("the result would have too many pixels".to_owned());
     }
     let icc = (icc > 0).then(|| &block[pixels..pixels + icc]);
-    // The block belongs to the job until that is done, so what is taken of it is copied: after
-    // scaling, that is less.
+    // The block belongs to the job until that is done, so the result is a copy; after scaling, it
+    // is smaller.
     let size = (orders.width, orders.height);
     let raster = Raster::scaled(size, &block[..pixels], orders.part, orders.to)
         .map_err(|error| error.to_string())?;
-    // After scaling, as there are fewer pixels then.
+    // Conversion follows scaling, when there are fewer pixels.
     let (raster, icc) = match icc {
         Some(icc) if orders.converts => (tools.conversions.convert(icc, raster)?, None),
         icc => (raster, icc),
     };
     let raster = turn::turned(raster, orders.turn).ok_or("the image cannot be turned")?;
-    let raster = turn::of_quality(raster, orders.quality).ok_or("the image has no quality")?;
+    let raster = turn::of_quality(raster, orders.quality).ok_or("the quality cannot be applied")?;
     raster.encode(orders.format, icc, tools.turbojpeg).map_err(|error| error.to_string())
 }
 
@@ -278,7 +278,7 @@ mod tests {
             }
             for at in 18..block.len() {
                 let mut block = block.clone();
-                // Not the sizes of the result: these are bounded by who asks.
+                // Not the sizes of the result, which the caller bounds.
                 if !(block.len() - 16..block.len() - 8).contains(&at) {
                     block[at] ^= 0x15;
                     let _ = finish(block.into(), &tools);

@@ -1,4 +1,4 @@
-//! `/slides/{id}/annotations.json`: what is annotated in a view of a slide.
+//! `/slides/{id}/annotations.json`: the annotations in a view of a slide.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::failure::{Failure, Result};
 use crate::library;
 use crate::web::{App, Shared, response};
 
-/// Behind `?`.
+/// Query parameters.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Wanted {
     bbox: Option<String>,
@@ -48,7 +48,7 @@ pub(super) async fn view(
     let kind = "application/geo+json";
     let of = [env!("CARGO_PKG_VERSION"), &beside.stamp, &format!("{view:?}")];
     let etag = response::etag(kind, &of);
-    // They are drawn on while they are looked at, so each time it is asked whether they changed.
+    // Annotations may be edited while they are viewed, so caches must revalidate each time.
     let cache = HeaderValue::from_static("no-cache");
     if response::has(&headers, &etag) {
         return Ok(response::kept(response::not_modified(), etag, &cache));

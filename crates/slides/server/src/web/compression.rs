@@ -1,11 +1,11 @@
-//! Compression of answers on their way: text, for clients that take gzip. Images and files are
-//! compressed already, or are asked for by ranges.
+//! Compression of responses: text, for clients that accept gzip. Images and files are compressed
+//! already, or are requested by ranges.
 
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{Extensions, HeaderMap, StatusCode, Version};
 use tower_http::compression::{CompressionLayer, Predicate, predicate::SizeAbove};
 
-/// Types of text. Their parameters are not looked at.
+/// Media types of text. Parameters are ignored.
 const TEXT: [&str; 9] = [
     "application/dicom+json",
     "application/geo+json",
@@ -18,10 +18,10 @@ const TEXT: [&str; 9] = [
     "text/javascript",
 ];
 
-/// Bytes of the smallest answer that is worth it.
+/// Bytes of the smallest response worth compressing.
 const SMALLEST: u64 = 1024;
 
-/// Whether answers of a type are compressed for clients that take gzip.
+/// True if responses of a type are compressed for clients that accept gzip.
 pub(super) fn is_text(kind: &str) -> bool {
     TEXT.contains(&kind.split(';').next().unwrap_or_default().trim())
 }

@@ -1,5 +1,5 @@
-//! Connections: accepted up to a number, HTTP/1.1 or HTTP/2 as the client begins (RFC 9113, section
-//! 3.3) by TLS or without, and ended well, or when nothing moves any more.
+//! Connections: accepted up to a limit, HTTP/1.1 or HTTP/2 as the client begins (RFC 9113, section
+//! 3.3), with or without TLS, and closed gracefully, or once they are idle or stuck.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,21 +20,22 @@ use tower_service::Service;
 
 use super::traffic::{End, Stream, Traffic};
 
-/// So long a client may take for a request, say nothing between two, or take nothing of an answer.
+/// How long a client may take for a request, stay silent between two, or accept nothing of a
+/// response.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The longest request line and headers.
+/// Maximum bytes of the request line and headers.
 const LARGEST: usize = 32 << 10;
-/// Requests of one HTTP/2 connection at a time.
+/// Maximum concurrent requests of one HTTP/2 connection.
 const STREAMS: u32 = 128;
-/// Before another connection is accepted, where that has failed.
+/// Pause after a failure to accept a connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// From where a request comes.
+/// The origin of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) SocketAddr);
 
-/// Serves at most `most` connections at a time until `end` comes; what is under way then may take
-/// as long as `grace`.
+/// Serves at most `most` connections at a time until `end` completes; requests then under way have
+/// `grace` to finish.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -87,13 +88,13 @@ pub(crate) async fn serve(
 fn builder() -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(LARGEST);
-    // No pings: over a slow link, the answer to one comes after all that is on its way.
+    // No pings: over a slow link, the reply to one comes after all pending data.
     builder.http2().max_header_list_size(LARGEST as u32).max_concurrent_streams(STREAMS);
     builder
 }
 
-/// What a connection needs until the client ends it, or `ended` changes and what it has asked for is
-/// answered.
+/// Everything a connection needs until the client closes it, or until `ended` changes and its
+/// requests have been answered.
 struct Connection {
     builder: Arc<Builder<TokioExecutor>>,
     router: Router,
@@ -104,9 +105,10 @@ struct Connection {
 
 impl Connection {
     async fn begin(mut self, stream: TcpStream, acceptor: Option<TlsAcceptor>) {
-        // Tiles are small, and each is wanted at once. Without this they still come.
+        // Tiles are small, and each is needed at once. A failure only costs time.
         let _ = stream.set_nodelay(true);
-        // Who connects and says nothing is not waited for longer than others, nor at the end.
+        // A client that connects and sends nothing is given no longer than others, and does not
+        // delay shutdown.
         tokio::select! {
             ready = timeout(self.patience, stream.readable()) => {
                 if ready.is_err() {
@@ -147,7 +149,7 @@ impl Connection {
         });
         let serving = builder.serve_connection(stream, service);
         let mut serving = std::pin::pin!(serving);
-        // What is wrong with a client is the client's.
+        // Errors caused by a client are not logged.
         let is_idle = tokio::select! {
             _ = serving.as_mut() => return,
             end = traffic.ended(&shared, patience) => match end {
@@ -156,7 +158,7 @@ impl Connection {
             },
             _ = ended.changed() => false,
         };
-        // What is asked for before the client hears that is answered.
+        // Requests that arrive before the client learns of the shutdown are answered.
         serving.as_mut().graceful_shutdown();
         tokio::select! {
             _ = serving => {}
@@ -174,15 +176,15 @@ mod tests {
     use axum::response::Response;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    /// What a client begins HTTP/2 with: no window for answers, and a request.
+    /// How a client begins HTTP/2: no window for responses, and a request.
     const CLOSED: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\
         \0\0\x06\x04\0\0\0\0\0\0\x04\0\0\0\0\
         \0\0\x06\x01\x05\0\0\0\x01\x82\x84\x86\x41\x01a";
-    /// The same without the request.
+    /// Length of the same without the request.
     const IDLE: usize = 24 + 15;
     const GOAWAY: u8 = 7;
 
-    /// An answer that is larger than what the kernel takes.
+    /// A response larger than the kernel buffers.
     async fn large(request: Request) -> Response {
         let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let traffic = request.extensions().get::<Arc<Traffic>>().unwrap();
@@ -191,7 +193,8 @@ mod tests {
         sending::holding(response, permit, &room, traffic, request.version()).unwrap()
     }
 
-    /// A client that says that, and takes nothing; what was sent to it until the server ended it.
+    /// A client that sends these bytes and reads nothing; returns what the server sent before
+    /// closing.
     async fn ended(says: &[u8]) -> Vec<u8> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -207,7 +210,7 @@ mod tests {
         };
         connection.begin(stream, None).await;
         let mut sent = Vec::new();
-        // It may have been reset.
+        // The connection may have been reset.
         let _ = client.read_to_end(&mut sent).await;
         sent
     }

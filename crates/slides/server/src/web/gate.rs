@@ -1,4 +1,4 @@
-//! Who may ask, and how often.
+//! Access control and rate limits.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroUsize;
@@ -10,12 +10,12 @@ use axum::http::{HeaderMap, HeaderValue};
 use lru::LruCache;
 use sha2::{Digest, Sha256};
 
-/// The cookie by which a browser has the token.
+/// Name of the cookie that contains the token.
 const NAME: &str = "seekwire_slides";
 
-/// A secret that clients have to know.
+/// A secret that clients must present.
 pub(crate) struct Token {
-    /// Hashes are compared, so that the time this takes tells nothing.
+    /// Hashes are compared, so that the time taken reveals nothing.
     hash: [u8; 32],
 }
 
@@ -32,7 +32,7 @@ impl Token {
         hash(token.as_bytes()) == self.hash
     }
 
-    /// Whether a request has it: as a bearer token (RFC 6750), or as a cookie.
+    /// True if a request contains it: as a bearer token (RFC 6750), or as a cookie.
     pub(crate) fn is_in(&self, headers: &HeaderMap) -> bool {
         let texts = |name| headers.get_all(name).into_iter().filter_map(|one| one.to_str().ok());
         let bearer = texts(AUTHORIZATION).filter_map(|text| {
@@ -47,12 +47,12 @@ impl Token {
     }
 }
 
-/// Has a browser send the token from now on, to this server only. `end` is [`manners`].
+/// Makes a browser send the token from now on, to this server only. `end` is [`manners`].
 pub(crate) fn cookie(token: &str, end: &str) -> Option<HeaderValue> {
     HeaderValue::from_str(&format!("{NAME}={token}; {end}")).ok()
 }
 
-/// How a browser has to treat cookies: no page can read them, and no other site can use them.
+/// Cookie attributes: no page can read the cookies, and no other site can use them.
 pub(crate) fn manners(is_encrypted: bool) -> &'static str {
     match is_encrypted {
         true => "Path=/; HttpOnly; SameSite=Strict; Secure",
@@ -60,18 +60,18 @@ pub(crate) fn manners(is_encrypted: bool) -> &'static str {
     }
 }
 
-/// Whether a token can be in headers and cookies.
+/// True if a token can be part of headers and cookies.
 pub(crate) fn is_usable(token: &str) -> bool {
     let is_usable = |byte: u8| byte.is_ascii_graphic() && !b"\",;\\".contains(&byte);
     !token.is_empty() && token.bytes().all(is_usable)
 }
 
-/// Clients whose requests are counted; one that has not asked for long is forgotten.
+/// Maximum clients whose requests are counted; those idle for longest are forgotten.
 const CLIENTS: NonZeroUsize = NonZeroUsize::new(1 << 14).unwrap();
-/// So many seconds' worth of requests can come at once.
+/// Seconds' worth of requests that may come at once.
 const BURST: f64 = 2.0;
 
-/// Whose requests are counted together. Who has an IPv6 address has the 2^64 of its network.
+/// The address under which requests are counted; for IPv6, that of the /64 network.
 fn client(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
@@ -79,7 +79,7 @@ fn client(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A bucket of requests for each client, which fills with time.
+/// A token bucket for each client.
 pub(crate) struct Rate {
     per_second: f64,
     buckets: Mutex<LruCache<IpAddr, (f64, Instant)>>,
@@ -91,7 +91,7 @@ impl Rate {
         Self { per_second: per_second.into(), buckets }
     }
 
-    /// Whether a request that comes now from there is not one too many.
+    /// True if a request from this address, at this time, is within the limit.
     pub(crate) fn admits(&self, address: IpAddr, now: Instant) -> bool {
         let full = self.per_second * BURST;
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);

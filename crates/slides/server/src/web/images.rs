@@ -1,5 +1,4 @@
-//! What slides give out: images by the addresses of Deep Zoom and of IIIF, associated images,
-//! properties.
+//! Images at the addresses of Deep Zoom and of IIIF, associated images, and properties.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,15 +25,15 @@ use crate::render::{Kind, Look, Picture, Shown};
 use crate::rendering;
 use crate::web::{App, Shared, response};
 
-/// What does not stand for itself in an identifier (RFC 3986, section 2.3).
+/// Characters of an identifier that must be percent-encoded (RFC 3986, section 2.3).
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// An identifier as it stands in addresses.
+/// An identifier as part of an address.
 pub(super) fn encoded(id: &str) -> String {
     utf8_percent_encode(id, ENCODED).to_string()
 }
 
-/// Behind `?` of images.
+/// Query parameters of images.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Options {
     icc: Option<String>,
@@ -53,14 +52,14 @@ impl Options {
         self.c.as_deref()
     }
 
-    /// The plane that is asked for.
+    /// The requested plane.
     pub(super) fn plane(&self, open: &Open) -> Result<Plane> {
         let [z, t] = [&self.z, &self.t].map(Option::as_deref);
         rendering::plane(open, z, t)
     }
 
-    /// How long an answer may be kept. An address with the version of another slide must not keep the
-    /// image of this one.
+    /// How long a response may be cached. A response to an address with the version of another
+    /// slide must not be stored.
     pub(super) fn cache(&self, app: &App, open: &Open) -> HeaderValue {
         match self.v.as_ref().is_some_and(|wanted| *wanted != version(open)) {
             true => HeaderValue::from_static("no-store"),
@@ -68,14 +67,14 @@ impl Options {
         }
     }
 
-    /// The colours, channels and plane that are asked for.
+    /// The requested colours, channels and plane.
     fn look(&self, open: &Open) -> Result<Look> {
         let said = [&self.c, &self.z, &self.t].map(Option::as_deref);
         let rendering = rendering::of(open, said)?;
         Ok(Look { colours: self.colours(open)?, rendering })
     }
 
-    /// What becomes of the colours.
+    /// The requested treatment of colours.
     fn colours(&self, open: &Open) -> Result<Colours> {
         let has_profile = open.slide.icc().is_some() && open.slide.channels().is_empty();
         match self.icc.as_deref() {
@@ -87,13 +86,13 @@ impl Options {
     }
 }
 
-/// What addresses say of the slide that they are of: another one if the slide is another one.
+/// The version of the slide in addresses: it changes whenever the slide does.
 pub(super) fn version(open: &Open) -> String {
     response::hexadecimal(&Sha256::digest(&open.stamp)[..6])
 }
 
 impl App {
-    /// An image, unless the client has it.
+    /// An image, unless the client has it in its cache.
     async fn image(
         &self,
         open: &Arc<Open>,
@@ -123,8 +122,8 @@ impl App {
         Ok(response::kept(response::body(kind, image), etag, cache))
     }
 
-    /// A document that changes only with the slide, of which clients ask each time whether it has:
-    /// by an old one they would ask for the images of a new slide.
+    /// A document that changes only with the slide. Clients revalidate it each time: an outdated
+    /// one would make them request images of the new slide.
     fn document(
         &self,
         open: &Open,
@@ -142,12 +141,12 @@ impl App {
         response::kept(response::body(kind, text), etag, &cache)
     }
 
-    /// The address of this server, without a slash at the end.
+    /// The address of this server, without a trailing slash.
     pub(super) fn address(&self, uri: &Uri, headers: &HeaderMap) -> Result<String> {
         if let Some(base) = &self.base {
             return Ok(base.clone());
         }
-        // HTTP/2 has it in the address.
+        // In HTTP/2, the address contains it.
         let host = uri.authority().map(|authority| authority.as_str());
         let host = host.or_else(|| headers.get(HOST).and_then(|host| host.to_str().ok()));
         let is_host = |host: &&str| {
@@ -155,7 +154,8 @@ impl App {
             !host.is_empty()
                 && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte))
         };
-        let host = host.filter(is_host).ok_or_else(|| Failure::bad("Host: no name of a host"))?;
+        let host =
+            host.filter(is_host).ok_or_else(|| Failure::bad("Host: not a valid host name"))?;
         let scheme = if self.is_encrypted { "https" } else { "http" };
         Ok(format!("{scheme}://{host}"))
     }
@@ -171,7 +171,7 @@ pub(super) async fn descriptor(
     let nothing = || Failure::not_found("there is nothing at this address");
     let id = file.strip_suffix(".dzi").ok_or_else(nothing)?;
     let open = app.slides.get(id).await?;
-    // Viewers add the same query to the addresses of tiles: an error shows here at once.
+    // Viewers add the same query to the addresses of tiles: an error is reported here already.
     options.look(&open)?;
     let text = deepzoom::descriptor(open.size(), deepzoom::side(&open.levels), Kind::Jpeg);
     Ok(app.document(&open, &headers, "application/xml", text))
@@ -214,7 +214,7 @@ fn iiif_version(text: &str) -> Result<Version> {
     Version::of(text).ok_or_else(|| Failure::not_found("IIIF Image API: versions 2 and 3"))
 }
 
-/// `/iiif/{version}/{id}`: leads to the information.
+/// `/iiif/{version}/{id}`: redirects to the information.
 pub(super) async fn iiif_base(
     State(app): Shared,
     Path((number, id)): Path<(String, String)>,
@@ -226,12 +226,12 @@ pub(super) async fn iiif_base(
     let to = format!("{}/info.json", iiif_id(&app, version, &open, &uri, &headers)?);
     let mut response = Response::new(axum::body::Body::empty());
     *response.status_mut() = StatusCode::SEE_OTHER;
-    let to = HeaderValue::from_str(&to).map_err(|_| Failure::bad("no address"))?;
+    let to = HeaderValue::from_str(&to).map_err(|_| Failure::bad("not a valid address"))?;
     response.headers_mut().insert(LOCATION, to);
     Ok(response)
 }
 
-/// The address by which an image is known.
+/// The address that identifies an image.
 fn iiif_id(
     app: &App,
     version: Version,
@@ -296,11 +296,11 @@ pub(super) async fn iiif_image(
     Ok(response::linked(image, &links))
 }
 
-/// Pixels of the longer side of a thumbnail, if the client does not say.
+/// Pixels of the longer side of a thumbnail, unless the client chooses.
 const THUMBNAIL: u32 = 256;
 
 /// `/slides/{id}/{name}.{format}`: an associated image, or the whole slide as a thumbnail, with
-/// `?width=` no wider than that.
+/// `?width=` as the limit of its width.
 pub(super) async fn associated(
     State(app): Shared,
     Path((id, file)): Path<(String, String)>,
@@ -312,7 +312,7 @@ pub(super) async fn associated(
     let (name, format) = file.rsplit_once('.').unwrap_or((&file, ""));
     let kind = Kind::of(format).ok_or_else(|| Failure::format("format: jpg, png or webp"))?;
     let is_thumbnail = name == "thumbnail";
-    // A thumbnail that the scanner made may also show the label.
+    // A thumbnail made by the scanner may also show the label.
     let is_there = app.shows_associated(&extensions)
         && open.slide.associated_names().any(|known| known == name);
     if !is_there && !is_thumbnail {
@@ -336,7 +336,7 @@ pub(super) async fn associated(
         kind,
         colours: Colours::Raw,
     };
-    // The slide itself where it has none, or a better or another one is wanted.
+    // The slide itself, if it has no thumbnail, or a better or different one is requested.
     let is_asked = options.c.is_some() || options.z.is_some() || options.t.is_some();
     if is_thumbnail && (!is_there || most > THUMBNAIL || is_asked) {
         let size = format!("!{most},{most}");

@@ -1,4 +1,5 @@
-//! `/metrics`: counts in the text format of Prometheus, version 0.0.4
+//! `/metrics`: counters in the text format of Prometheus, version 0.0.4
+//! (<https://prometheus.io/docs/instrumenting/exposition_formats/>).
 //! (<https://prometheus.io/docs/instrumenting/exposition_formats/>).
 
 use std::fmt::Write;
@@ -11,13 +12,13 @@ use crate::workers::remote::State;
 
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What a request is for.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Route {
     DeepZoom,
     Iiif,
     DicomWeb,
-    /// Of one slide: the viewer, properties, associated images.
+    /// About one slide: the viewer, properties, associated images.
     Slide,
     Other,
 }
@@ -50,7 +51,7 @@ impl Route {
 const BUCKETS: [f64; 12] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
 
-/// How requests of each kind went, by the first digit of their status.
+/// Requests of each kind, by the first digit of their status.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     routes: [Counts; ROUTES.len()],
@@ -58,7 +59,7 @@ pub(crate) struct Requests {
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// From 1 to 5.
+    /// Indexed from 1 to 5.
     statuses: [AtomicU64; 6],
     buckets: [AtomicU64; BUCKETS.len()],
     nanoseconds: AtomicU64,
@@ -80,7 +81,7 @@ impl Requests {
 
     fn write(&self, text: &mut Text) {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        text.family("requests_total", "counter", "Requests that were answered.");
+        text.family("requests_total", "counter", "Requests answered.");
         for ((_, name), counts) in ROUTES.iter().zip(&self.routes) {
             for (class, count) in counts.statuses.iter().enumerate().skip(1) {
                 let labels = format!("route=\"{name}\",status=\"{class}xx\"");
@@ -88,7 +89,11 @@ impl Requests {
             }
         }
         let name = "request_seconds";
-        text.family(name, "histogram", "From a request's headers to its answer's, in seconds.");
+        text.family(
+            name,
+            "histogram",
+            "Time from a request's headers to its response's, in seconds.",
+        );
         for ((_, route), counts) in ROUTES.iter().zip(&self.routes) {
             let mut sum = 0;
             for (bound, count) in BUCKETS.iter().zip(&counts.buckets) {
@@ -106,7 +111,7 @@ impl Requests {
     }
 }
 
-/// All that is counted.
+/// All metrics as text.
 pub(crate) fn text(app: &App) -> String {
     let mut text = Text(String::new());
     for (name, about, count) in app.counters.all() {
@@ -115,56 +120,48 @@ pub(crate) fn text(app: &App) -> String {
     let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
     let counts = app.prefetch.counts();
     for (name, about, counter) in [
-        (
-            "made",
-            "Neighbours of tiles that were made when nothing else was to be done.",
-            &counts.made,
-        ),
-        (
-            "given_up",
-            "Neighbours that were given up for what a client asked for.",
-            &counts.given_up,
-        ),
-        ("used", "Neighbours that a client asked for while they were being made.", &counts.used),
+        ("made", "Neighbours of tiles made while the server was idle.", &counts.made),
+        ("given_up", "Neighbours abandoned because of a client's request.", &counts.given_up),
+        ("used", "Neighbours requested by a client while they were being made.", &counts.used),
     ] {
         text.single(&format!("prefetch_{name}_total"), "counter", about, of(counter));
     }
     if let Some(disk) = app.images.disk() {
         let counts = disk.counts();
         for (name, about, counter) in [
-            ("found", "Images that were on disk.", &counts.found),
-            ("missing", "Images that were not on disk.", &counts.missing),
-            ("broken", "Images on disk that were not what had been written.", &counts.broken),
-            ("written", "Images that were written to disk.", &counts.written),
-            ("failed", "Images that could not be written, or not in time.", &counts.failed),
-            ("removed", "Images that were removed, as others were used later.", &counts.removed),
+            ("found", "Images found on disk.", &counts.found),
+            ("missing", "Images not found on disk.", &counts.missing),
+            ("broken", "Images on disk that were corrupted.", &counts.broken),
+            ("written", "Images written to disk.", &counts.written),
+            ("failed", "Images that could not be written at all or in time.", &counts.failed),
+            ("removed", "Images removed because others were used more recently.", &counts.removed),
         ] {
             text.single(&format!("disk_{name}_total"), "counter", about, of(counter));
         }
     }
     app.requests.write(&mut text);
     let (images, tiles) = (app.images.bytes(), app.images.tiles().bytes());
-    text.family("cache_bytes", "gauge", "Bytes that are kept.");
+    text.family("cache_bytes", "gauge", "Bytes in the cache.");
     text.sample("cache_bytes", "of=\"images\"", images.0 as f64);
     text.sample("cache_bytes", "of=\"tiles\"", tiles.0 as f64);
     let annotations = app.annotations.bytes();
     text.sample("cache_bytes", "of=\"annotations\"", annotations.0 as f64);
     let disk = app.images.disk().map_or((0, 0), |disk| disk.bytes());
     text.sample("cache_bytes", "of=\"disk\"", disk.0 as f64);
-    text.family("cache_limit_bytes", "gauge", "Bytes that may be kept.");
+    text.family("cache_limit_bytes", "gauge", "Maximum bytes in the cache.");
     text.sample("cache_limit_bytes", "of=\"images\"", images.1 as f64);
     text.sample("cache_limit_bytes", "of=\"tiles\"", tiles.1 as f64);
     text.sample("cache_limit_bytes", "of=\"annotations\"", annotations.1 as f64);
     text.sample("cache_limit_bytes", "of=\"disk\"", disk.1 as f64);
     let open = app.slides.count() as f64;
-    text.single("slides_open", "gauge", "Slides that are open.", open);
-    let about = "Requests of which the answer has not gone, this one among them.";
+    text.single("slides_open", "gauge", "Open slides.", open);
+    let about = "Requests whose response has not been sent completely, including this one.";
     text.single("requests_in_flight", "gauge", about, app.in_flight() as f64);
-    let about = "Threads that read from web servers, or will soon.";
+    let about = "Threads reading from web servers, or about to.";
     text.single("remote_reads", "gauge", about, app.remote.threads.taken() as f64);
-    let about = "Bytes of answers that are being sent, each with all that is there of it.";
+    let about = "Bytes in memory of responses being sent.";
     text.single("sending_bytes", "gauge", about, app.room.taken() as f64);
-    text.family("work_seconds_total", "counter", "What the threads that do the work have done.");
+    text.family("work_seconds_total", "counter", "Time spent by worker threads, in seconds.");
     let farms: [(&str, &Farm); 2] =
         [("decompress", app.images.tiles().farm()), ("finish", app.images.farm())];
     for (name, farm) in farms {
@@ -182,22 +179,22 @@ fn workers(text: &mut Text, app: &App) {
         .iter()
         .filter_map(|remote| {
             let host = &remote.hello()?.host;
-            // Names are printable; these two stand for something here.
+            // Names are printable; these two characters need escaping.
             let host = host.replace('\\', "\\\\").replace('"', "\\\"");
             Some((remote, format!("worker=\"{}\",host=\"{host}\"", remote.number)))
         })
         .collect();
-    text.single("workers_come_total", "counter", "Workers that have come.", come as f64);
-    text.single("workers_gone_total", "counter", "Workers that have gone.", gone as f64);
-    text.family("worker_works", "gauge", "1 of a worker that works, 0 of one that says nothing.");
+    text.single("workers_come_total", "counter", "Workers that have connected.", come as f64);
+    text.single("workers_gone_total", "counter", "Workers that have disconnected.", gone as f64);
+    text.family("worker_works", "gauge", "1 for a worker that works, 0 for a silent one.");
     for (remote, labels) in &known {
         text.sample("worker_works", labels, f64::from(remote.state() == State::Works));
     }
-    text.family("worker_done_total", "counter", "Pieces of work that a worker has done.");
+    text.family("worker_done_total", "counter", "Pieces of work done by a worker.");
     for (remote, labels) in &known {
         text.sample("worker_done_total", labels, remote.done.load(Ordering::Relaxed) as f64);
     }
-    let about = "Pieces of work that a worker has left to others.";
+    let about = "Pieces of work that a worker left to others.";
     text.family("worker_undone_total", "counter", about);
     for (remote, labels) in &known {
         text.sample("worker_undone_total", labels, remote.undone.load(Ordering::Relaxed) as f64);
@@ -207,15 +204,15 @@ fn workers(text: &mut Text, app: &App) {
 fn guarantee(text: &mut Text, app: &App) {
     let Some(kept) = app.images.promise().map(|promise| promise.kept()) else { return };
     if let Some(holds) = kept.holds {
-        let about = "Whether what is guaranteed holds, as the last updates say.";
+        let about = "Whether the guarantee holds, judging by the last updates.";
         text.single("guarantee_holds", "gauge", about, f64::from(holds));
     }
     let kinds = [("partial", &kept.partial), ("complete", &kept.complete)];
-    text.family("updates_total", "counter", "Updates that were done, where one is guaranteed.");
+    text.family("updates_total", "counter", "Updates done, if there is a guarantee.");
     for (kind, measured) in kinds {
         text.sample("updates_total", &format!("kind=\"{kind}\""), measured.updates as f64);
     }
-    text.family("update_seconds", "gauge", "How long the last updates took, as a mean.");
+    text.family("update_seconds", "gauge", "Mean time of the last updates.");
     for (kind, measured) in kinds {
         let Some(recent) = measured.recent() else { continue };
         text.sample("update_seconds", &format!("kind=\"{kind}\""), recent.as_secs_f64());

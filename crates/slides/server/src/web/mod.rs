@@ -1,20 +1,20 @@
-//! HTTP: which addresses there are, and what is true of all requests.
+//! HTTP: the addresses, and the handling common to all requests.
 //!
 //! ```text
-//! connections   accepts them, by TLS or without, HTTP/1.1 and HTTP/2        (tls)
+//! connections   accepts them, with or without TLS, HTTP/1.1 and HTTP/2       (tls)
 //! around        access log, counts, rate, token, number of requests, time
-//!   pages       gallery, viewer and what they are made of
-//!   (signed     addresses that let in)
+//!   pages       gallery, viewer and their assets
+//!   (signed     addresses that admit their holders)
 //!   images      Deep Zoom, IIIF, associated images, properties
 //!   raw         samples of one channel
 //!   dicomweb    WADO-RS and QIDO-RS                       (its first page has a map)
-//!   annotations what is annotated in a view
-//!   metrics     counts for Prometheus
-//!   status      workers, how work is dealt, what is guaranteed
-//! compression   text, for clients that take gzip
-//! response      headers that all answers have, entity tags
-//! sending       answers on their way: what they hold until they have gone
-//! traffic       what moves on a connection, and when it is over
+//!   annotations annotations in a view
+//!   metrics     counters for Prometheus
+//!   status      workers, distribution of work, guarantees
+//! compression   of text, for clients that accept gzip
+//! response      headers common to all responses, entity tags
+//! sending       responses on their way: the resources held until they are sent
+//! traffic       activity on a connection: detects idle and stuck ones
 //! ```
 
 mod annotations;
@@ -65,18 +65,19 @@ use sending::Room;
 use signed::Admission;
 use traffic::Traffic;
 
-/// In requests of who was let in to one slide only.
+/// Marks requests from clients admitted to one slide only.
 #[derive(Debug, Clone, Copy)]
 struct Guest {
-    /// Whether the link that let them in, and this server, show them labels and what names a person.
+    /// True if both the link that admitted them and this server allow labels and data that names a
+    /// person.
     sees_associated: bool,
 }
 
-/// All that answers are made from.
+/// Everything from which responses are made.
 pub(crate) struct App {
     pub(crate) slides: Arc<Slides>,
     pub(crate) images: Arc<Images>,
-    /// What slides on web servers may have.
+    /// Limits for slides on web servers.
     pub(crate) remote: Arc<Web>,
     pub(crate) annotations: Arc<Annotations>,
     pub(crate) workers: Option<Arc<Workers>>,
@@ -84,25 +85,25 @@ pub(crate) struct App {
     pub(crate) counters: Arc<Counters>,
     pub(crate) requests: Requests,
     pub(crate) most: Most,
-    /// Where clients reach this server, if it is not as they say.
+    /// URL under which clients reach this server, if it is not the host that they name.
     pub(crate) base: Option<String>,
-    /// For what can be kept.
+    /// Cache header of cacheable responses.
     pub(crate) cache: HeaderValue,
-    /// Whether clients must know a secret.
+    /// The token that clients must present, if any.
     pub(crate) token: Option<Token>,
-    /// Whether addresses that are signed let in.
+    /// The key of signed addresses, if any.
     pub(crate) key: Option<signed::Key>,
-    /// Whether clients reach this server by TLS.
+    /// True if clients reach this server over TLS.
     pub(crate) is_encrypted: bool,
-    /// From whom associated images are kept.
+    /// Clients that get no associated images.
     pub(crate) no_associated: Option<Whom>,
-    /// Whether metadata are shown that name a person.
+    /// True if metadata that names a person is shown.
     pub(crate) shows_persons: bool,
     pub(crate) rate: Option<Rate>,
     pub(crate) permits: Arc<Semaphore>,
-    /// How many there are in all.
+    /// Maximum concurrent requests.
     pub(crate) most_requests: usize,
-    /// Memory for answers that are being sent.
+    /// Memory for responses being sent.
     pub(crate) room: Arc<Room>,
     pub(crate) timeout: Duration,
 }
@@ -112,8 +113,8 @@ impl App {
         self.most_requests.saturating_sub(self.permits.available_permits())
     }
 
-    /// Whether a request may come in; if so, whether to one slide only, and the cookie by which
-    /// others can after it.
+    /// Decides whether to admit a request; returns whether to one slide only, and the cookie that
+    /// admits later requests.
     fn entry(&self, request: &Request) -> Option<(Option<Guest>, Option<HeaderValue>)> {
         let (headers, uri) = (request.headers(), request.uri());
         let is_open = self.token.is_none() && self.key.is_none();
@@ -127,7 +128,7 @@ impl App {
             sees_associated: admission.has_associated && self.no_associated.is_none(),
         };
         if let Some(admission) = key.admits(address, now) {
-            // The address of the viewer is for all of a slide, any other one for itself only.
+            // The viewer's address gives access to the whole slide, any other only to itself.
             let is_viewer =
                 |path: &str| path.strip_prefix("/slides/").is_some_and(|id| !id.contains('/'));
             let id = signed::slide(uri.path()).filter(|_| is_viewer(uri.path()));
@@ -139,23 +140,23 @@ impl App {
         Some((Some(guest(admission)), None))
     }
 
-    /// Whether whoever has sent a request sees labels and macros.
+    /// True if the sender of a request may see labels and macros.
     fn shows_associated(&self, extensions: &Extensions) -> bool {
         let guest = extensions.get::<Guest>();
         self.no_associated != Some(Whom::Everybody)
             && guest.is_none_or(|guest| guest.sees_associated)
     }
 
-    /// Whether whoever has sent a request sees metadata that name a person.
+    /// True if the sender of a request may see metadata that names a person.
     fn shows_persons(&self, extensions: &Extensions) -> bool {
         let guest = extensions.get::<Guest>();
         self.shows_persons && guest.is_none_or(|guest| guest.sees_associated)
     }
 
-    /// To who may not come in.
+    /// The response to a client that is not admitted.
     fn closed(&self, address: Option<&PathAndQuery>) -> Response {
         let address = address.map_or("", PathAndQuery::as_str);
-        // It was signed here, whenever it let in.
+        // The signature is valid, so only the time has passed.
         if self.key.as_ref().is_some_and(|key| key.admits(address, 0).is_some()) {
             let what = "this link has expired: ask whoever sent it for a new one";
             return Failure::new(StatusCode::FORBIDDEN, what).into_response();
@@ -203,13 +204,13 @@ async fn exposition(State(app): Shared) -> Response {
     response::fleeting(metrics::CONTENT_TYPE, metrics::text(&app))
 }
 
-/// What is done with each request.
+/// Wraps the handling of each request.
 async fn around(State(app): Shared, request: Request, next: Next) -> Response {
     let began = Instant::now();
     let method = request.method().clone();
     let peer = request.extensions().get::<Peer>().map(|peer| peer.0.ip());
     let peer = peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-    // Without the query, which may have the token.
+    // Without the query, which may contain the token.
     let path = request.uri().path().to_owned();
     let version = request.version();
     let wants_page = pages::is_wanted(request.headers());
@@ -231,7 +232,7 @@ async fn around(State(app): Shared, request: Request, next: Next) -> Response {
 }
 
 async fn admitted(app: &App, peer: IpAddr, mut request: Request, next: Next) -> Response {
-    // Who looks whether the server is alive needs no token, and is not refused for others.
+    // Health checks need no token, and are not refused because of other requests.
     if request.uri().path() == "/healthz" {
         return next.run(request).await;
     }
@@ -263,7 +264,7 @@ async fn admitted(app: &App, peer: IpAddr, mut request: Request, next: Next) -> 
     let version = request.version();
     let mut response = match tokio::time::timeout(app.timeout, next.run(request)).await {
         Ok(response) => response,
-        Err(_) => Failure::unavailable("it takes too long").into_response(),
+        Err(_) => Failure::unavailable("timed out").into_response(),
     };
     if let Some(cookie) = cookie.filter(|_| response.status().is_success()) {
         response.headers_mut().append(SET_COOKIE, cookie);
@@ -282,7 +283,8 @@ async fn admitted(app: &App, peer: IpAddr, mut request: Request, next: Next) -> 
     }
 }
 
-/// To a browser that brings the token in an address: a cookie, and the address without it.
+/// Answers a browser that sends the token in an address: with a cookie, and a redirection to the
+/// address without it.
 fn login(app: &App, token: &Token, request: &Request) -> Option<Response> {
     let path = request.uri().path();
     let pairs = request.uri().query()?.split('&');
@@ -293,7 +295,7 @@ fn login(app: &App, token: &Token, request: &Request) -> Option<Response> {
     let mut response = Response::new(axum::body::Body::empty());
     *response.status_mut() = StatusCode::SEE_OTHER;
     let headers = response.headers_mut();
-    // Relative, so that it holds behind a proxy, too.
+    // Relative, so that it also works behind a proxy.
     let name = path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(".");
     let place = if name == "." { "./".to_owned() } else { format!("./{name}") };
     headers.insert(LOCATION, HeaderValue::from_str(&place).ok()?);

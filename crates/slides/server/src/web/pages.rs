@@ -1,4 +1,4 @@
-//! The pages for people: a gallery of slides, and a viewer for each; and the list as JSON.
+//! The pages for people: a gallery of slides, and a viewer for each; also the list as JSON.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -20,10 +20,10 @@ use crate::web::images::{encoded, version};
 use crate::web::response::Said;
 use crate::web::{App, Guest, Shared, response};
 
-/// The viewer itself, OpenSeadragon; empty if the program was built without it.
+/// The viewer, OpenSeadragon; empty if the program was built without it.
 const OPENSEADRAGON: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/openseadragon.js"));
 
-/// Files that pages are made with: name, type, content.
+/// Files used by pages: name, type, content.
 static ASSETS: [(&str, &str, &[u8]); 9] = [
     ("icon.svg", "image/svg+xml", include_bytes!("../../pages/icon.svg")),
     ("style.css", "text/css; charset=utf-8", include_bytes!("../../pages/style.css")),
@@ -42,39 +42,39 @@ static ASSETS: [(&str, &str, &[u8]); 9] = [
 
 const HTML: &str = "text/html; charset=utf-8";
 
-/// Pages load nothing from elsewhere. OpenSeadragon decodes in workers that it makes itself.
+/// Pages load nothing from other hosts. OpenSeadragon decodes in workers that it makes itself.
 const POLICY: &str = "default-src 'none'; img-src 'self' data: blob:; script-src 'self'; \
     style-src 'self' 'unsafe-inline'; connect-src 'self'; worker-src 'self' blob:; \
     frame-src 'self'; base-uri 'none'; form-action 'self'";
 
 /// Slides on one page of the gallery.
 const PAGE: usize = 60;
-/// Folders that one page of the gallery names.
+/// Maximum folders listed on one page of the gallery.
 const FOLDERS: usize = 100;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Paging {
-    /// From 1.
+    /// Page number, from 1.
     page: Option<usize>,
-    /// A part of the names of slides, in upper or lower case.
+    /// Part of the names of slides to show, in any case.
     q: String,
-    /// The slides below it are shown; all if it is empty.
+    /// Only slides below this folder are shown; all if it is empty.
     folder: String,
     /// The name of an [`Order`].
     sort: String,
-    /// The slide beside which another one is chosen; no choice if it is empty.
+    /// The slide beside which another one is to be chosen; empty outside this choice.
     beside: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Pair {
-    /// The slide to show beside the other one; none if it is empty.
+    /// The slide to show beside the other one; empty for none.
     beside: String,
 }
 
-/// In which order the gallery has its slides.
+/// The order of slides in the gallery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     Name,
@@ -86,7 +86,7 @@ enum Order {
 }
 
 impl Order {
-    /// Each with its name in addresses, and for people.
+    /// All orders, with their names in addresses and for people.
     const ALL: [(Self, &'static str, &'static str); 6] = [
         (Self::Name, "", "A to Z"),
         (Self::Reversed, "reversed", "Z to A"),
@@ -96,20 +96,20 @@ impl Order {
         (Self::Smallest, "smallest", "Smallest first"),
     ];
 
-    /// By its name; any other text means the order of names.
+    /// The order of this name; any other text means the order by name.
     fn of(name: &str) -> Self {
         let found = Self::ALL.iter().find(|(_, known, _)| *known == name);
         found.map_or(Self::Name, |(order, ..)| *order)
     }
 
-    /// Puts slides, which are in the order of their names, into this one. Blocks: it looks at files.
-    /// Slides whose date or size is not known are the last ones.
+    /// Sorts slides, which are in the order of their names. Blocks: it reads file metadata. Slides
+    /// whose date or size is unknown come last.
     fn sort(self, list: &List, ids: &mut [String]) {
         let key = |id: &String| {
             let data = list.get(id).and_then(Place::data);
             match self {
                 Self::Newest | Self::Oldest => data.map(|data| (data.mtime(), data.mtime_nsec())),
-                // The length of a directory says nothing about the slide in it.
+                // The length of a directory is unrelated to the size of its slide.
                 _ => data.filter(Metadata::is_file).map(|data| (data.len() as i64, 0)),
             }
         };
@@ -139,7 +139,7 @@ pub(super) fn page(text: String) -> Response {
     response
 }
 
-/// Text as it stands in HTML, also between quotes.
+/// Escapes text for HTML, also inside quotes.
 pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -155,7 +155,7 @@ pub(super) fn escaped(text: &str) -> String {
     escaped
 }
 
-/// The address of the gallery that shows something, on its first page.
+/// The address of the first page of the gallery with these settings.
 fn shown(paging: &Paging, folder: &str) -> String {
     let mut address = format!("?q={}&amp;folder={}", encoded(&paging.q), encoded(folder));
     if !paging.sort.is_empty() {
@@ -167,7 +167,7 @@ fn shown(paging: &Paging, folder: &str) -> String {
     address
 }
 
-/// Links to the folders above and below one, with how many slides are in each.
+/// Links to the folders above and below one, with the number of slides in each.
 fn folders(list: &List, paging: &Paging) -> String {
     let folder = paging.folder.as_str();
     let mut below: BTreeMap<&str, usize> = BTreeMap::new();
@@ -201,7 +201,7 @@ fn folders(list: &List, paging: &Paging) -> String {
     links
 }
 
-/// The rest of an identifier below a folder; all of it if there is no folder.
+/// The part of an identifier below a folder; all of it if the folder is empty.
 fn inside<'a>(id: &'a str, folder: &str) -> Option<&'a str> {
     match folder {
         "" => Some(id),
@@ -230,7 +230,7 @@ pub(super) async fn gallery(
     let found = found.map_err(|_| Failure::internal("the slides cannot be put in order"))?;
     let pages = found.len().div_ceil(PAGE).max(1);
     let number = paging.page.unwrap_or(1).clamp(1, pages);
-    // Where a slide is chosen to be shown beside another one, pictures lead to the page of both.
+    // If a slide is being chosen, thumbnails lead to the page of both slides.
     let (beside, choosing) = match paging.beside.as_str() {
         "" => (String::new(), String::new()),
         id => {
@@ -322,7 +322,7 @@ pub(super) async fn viewer(
         true => "This server was built without its viewer, OpenSeadragon.",
         false => "",
     };
-    // Who has been given this slide may not see the others.
+    // A client admitted to this slide only may not see the others.
     let [back, beside] = match extensions.get::<Guest>() {
         Some(_) => Default::default(),
         None => [
@@ -352,7 +352,7 @@ pub(super) async fn viewer(
     Ok(page(fill(include_str!("../../pages/viewer.html"), &filled)))
 }
 
-/// The page of two slides, each in a frame that shows its own viewer.
+/// The page of two slides, each in a frame with its own viewer.
 async fn pair(
     app: &Arc<App>,
     left: &str,
@@ -360,7 +360,7 @@ async fn pair(
     extensions: &Extensions,
 ) -> Result<Response> {
     if extensions.get::<Guest>().is_some() {
-        let what = "this link is for one slide: no other one can be shown beside it";
+        let what = "this link is for one slide: no other can be shown beside it";
         return Err(Failure::new(StatusCode::FORBIDDEN, what));
     }
     let right = app.slides.get(right).await?;
@@ -373,7 +373,7 @@ async fn pair(
     Ok(page(fill(include_str!("../../pages/beside.html"), &filled)))
 }
 
-/// Puts values in place of their names. What a value says is not looked at again.
+/// Replaces placeholders by values. Placeholders within values are not replaced.
 fn fill(page: &str, values: &[(&str, String)]) -> String {
     let mut filled = String::with_capacity(page.len() + 1024);
     let mut rest = page;
@@ -389,17 +389,17 @@ fn fill(page: &str, values: &[(&str, String)]) -> String {
     filled
 }
 
-/// Whether a browser asks for a page to show, and not for a part of one.
+/// True if a browser requests a page to show, not a part of one.
 pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
     let all = headers.get_all(ACCEPT).into_iter().filter_map(|value| value.to_str().ok());
     all.flat_map(|text| text.split(',')).any(|kind| kind.trim().starts_with("text/html"))
 }
 
-/// In place of the text of a failure, a page that has it and a way back.
+/// Replaces the text of a failure with a page that contains it and a link to the gallery.
 pub(super) fn explained(mut response: Response, path: &str) -> Response {
     let Some(Said(what)) = response.extensions().get().cloned() else { return response };
     let status = response.status();
-    // Whoever may not see the gallery is shown no way to it.
+    // A client without access to the gallery gets no link to it.
     let is_closed = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
         || response.extensions().get::<Guest>().is_some();
     let depth = path.matches('/').count().saturating_sub(1);
@@ -439,7 +439,7 @@ pub(super) async fn asset(Path(file): Path<String>, headers: HeaderMap) -> Resul
     Ok(response::kept(response::body(kind, *bytes), etag, &cache))
 }
 
-/// `/slides.json`: identifiers, and what can be asked about each.
+/// `/slides.json`: identifiers, and the addresses for each.
 pub(super) async fn list(State(app): Shared) -> Result<Response> {
     let list = slides(&app).await?;
     let slides: Vec<_> = list

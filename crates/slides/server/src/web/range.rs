@@ -1,23 +1,23 @@
-//! Parts of an answer that a client asks for (RFC 9110, section 14).
+//! Range requests (RFC 9110, section 14).
 
 use axum::http::HeaderMap;
 use axum::http::HeaderValue;
 use axum::http::header::{IF_RANGE, RANGE};
 
-/// What is wanted of something of a known length.
+/// The requested bytes of a resource of known length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
     Whole,
-    /// From byte, and up to before byte; of one byte at least.
+    /// From the first offset up to, but not including, the second; at least one byte.
     Part(u64, u64),
-    /// None of what is asked for is there.
+    /// The range lies outside the resource.
     Nothing,
 }
 
-/// By the headers of a request. What is no range, and several of them, is answered by the whole, as
-/// the standard allows; so is a range of what was another one before.
+/// Parses the headers of a request. Invalid and multiple ranges mean the whole resource, as the
+/// standard allows; so does a range of an earlier version.
 pub(super) fn wanted(headers: &HeaderMap, length: u64, etag: &HeaderValue) -> Wanted {
-    // A date would not do: a file may change twice in a second.
+    // A date is not accepted: a file may change twice in a second.
     let is_same = headers.get(IF_RANGE).is_none_or(|condition| condition == etag);
     let range = headers.get(RANGE).filter(|_| is_same).and_then(|range| range.to_str().ok());
     range.and_then(|range| parse(range, length)).unwrap_or(Wanted::Whole)
@@ -31,7 +31,7 @@ fn parse(range: &str, length: u64) -> Option<Wanted> {
     }
     let number = |text: &str| -> Option<u64> {
         let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        // More than a number can say is beyond every end.
+        // A number too large to parse is beyond every end.
         is_number.then(|| text.parse().unwrap_or(u64::MAX))
     };
     let (from, to) = match (first, last) {

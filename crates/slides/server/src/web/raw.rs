@@ -1,4 +1,4 @@
-//! Samples of one channel as they are stored, for viewers and programs that blend by themselves.
+//! Samples of one channel as they are stored, for viewers and programs that do their own blending.
 
 use axum::extract::{Path, Query, State};
 use axum::http::HeaderMap;

@@ -1,4 +1,4 @@
-//! Answers, and what they have in common.
+//! Responses and their common headers.
 
 use axum::body::Body;
 use axum::http::header::{
@@ -12,21 +12,21 @@ use sha2::{Digest, Sha256};
 use crate::failure::Failure;
 use crate::web::compression::is_text;
 
-/// An answer of that type.
+/// A response of this type.
 pub(crate) fn body(kind: &'static str, bytes: impl Into<Bytes>) -> Response {
     let mut response = Response::new(Body::from(bytes.into()));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }
 
-/// What is made anew each time.
+/// A response that caches must revalidate.
 pub(crate) fn fleeting(kind: &'static str, bytes: impl Into<Bytes>) -> Response {
     let mut response = body(kind, bytes);
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     response
 }
 
-/// The text of an answer that is a failure, for a page about it.
+/// The text of a failure, for the page about it.
 #[derive(Debug, Clone)]
 pub(super) struct Said(pub(super) std::sync::Arc<str>);
 
@@ -43,8 +43,9 @@ impl IntoResponse for Failure {
     }
 }
 
-/// The entity tag of an answer of that type: the same for the same parts, also after a restart. That
-/// of text is weak, since its bytes depend on whether the client takes gzip (RFC 9110, section 8.8.3).
+/// The entity tag of a response of that type: the same for the same parts, even after a restart.
+/// For text it is weak, since the bytes depend on whether the client accepts gzip (RFC 9110,
+/// section 8.8.3).
 pub(crate) fn etag(kind: &str, parts: &[&str]) -> HeaderValue {
     let mut hash = Sha256::new();
     for part in parts {
@@ -53,11 +54,11 @@ pub(crate) fn etag(kind: &str, parts: &[&str]) -> HeaderValue {
     }
     let weak = if is_text(kind) { "W/" } else { "" };
     let text = format!("{weak}\"{}\"", hexadecimal(&hash.finalize()[..16]));
-    // Of hexadecimal digits, so it is one.
+    // Hexadecimal digits are always valid.
     HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
 }
 
-/// Two digits for each byte.
+/// Encodes each byte with two digits.
 pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(2 * bytes.len());
     for byte in bytes {
@@ -68,7 +69,7 @@ pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     text
 }
 
-/// Whether the client has just that (RFC 9110, section 13.1.2).
+/// True if the client has exactly this version (RFC 9110, section 13.1.2).
 pub(crate) fn has(headers: &HeaderMap, etag: &HeaderValue) -> bool {
     let tags = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     let mut tags = tags.flat_map(|tags| tags.split(',')).map(str::trim);
@@ -78,21 +79,21 @@ pub(crate) fn has(headers: &HeaderMap, etag: &HeaderValue) -> bool {
     tags.any(|tag| tag == "*" || opaque(tag.as_bytes()) == opaque(etag.as_bytes()))
 }
 
-/// What a cache may keep for so many seconds.
+/// Adds an entity tag, and a header for caches.
 pub(crate) fn kept(mut response: Response, etag: HeaderValue, cache: &HeaderValue) -> Response {
     response.headers_mut().insert(ETAG, etag);
     response.headers_mut().insert(CACHE_CONTROL, cache.clone());
     response
 }
 
-/// That the client has it already.
+/// Confirms that the client's copy is current.
 pub(crate) fn not_modified() -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NOT_MODIFIED;
     response
 }
 
-/// With other addresses that have to do with this one.
+/// Adds links to related addresses.
 pub(crate) fn linked(mut response: Response, links: &str) -> Response {
     if let Ok(links) = HeaderValue::from_str(links) {
         response.headers_mut().insert(LINK, links);
@@ -100,10 +101,10 @@ pub(crate) fn linked(mut response: Response, links: &str) -> Response {
     response
 }
 
-/// What of this server is for those who look after it: no page from elsewhere has to do with it.
+/// Paths for operators only: pages of other sites may not read them.
 const OWN: [&str; 2] = ["/metrics", "/status"];
 
-/// What everybody's pages may read. No cookie is sent with such requests, nor needed.
+/// Allows pages of all sites to read responses. Such requests carry no cookies, and need none.
 const SHARED: [(&str, &str); 2] = [
     ("access-control-allow-origin", "*"),
     (
@@ -112,11 +113,11 @@ const SHARED: [(&str, &str); 2] = [
     ),
 ];
 
-/// What is true of all answers.
+/// Adds the headers common to all responses.
 pub(crate) fn finish(mut response: Response, method: &Method, path: &str) -> Response {
     if response.status() == StatusCode::METHOD_NOT_ALLOWED {
         let allowed = response.headers_mut().remove(ALLOW);
-        let what = "GET, HEAD and OPTIONS are answered, and nothing else";
+        let what = "only GET, HEAD and OPTIONS are supported";
         response = Failure::new(StatusCode::METHOD_NOT_ALLOWED, what).into_response();
         if let Some(allowed) = allowed {
             response.headers_mut().insert(ALLOW, allowed);
@@ -141,7 +142,7 @@ pub(crate) fn finish(mut response: Response, method: &Method, path: &str) -> Res
     response
 }
 
-/// To a browser that asks whether it may ask.
+/// The response to a CORS preflight request.
 pub(crate) fn preflight() -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;

@@ -1,8 +1,8 @@
-//! Answers that are on their way to clients.
+//! Responses on their way to clients.
 //!
-//! A request counts until the last byte of its answer has gone, and not only until there is an
-//! answer: each piece of a body holds its permit, and the memory of the body. So clients that take
-//! nothing cannot hold more than there is for all. [`Traffic`] knows whether they take anything.
+//! A request counts until the last byte of its response has been sent, not just until there is a
+//! response: each piece of a body holds the permit of the request, and the memory of the body. So
+//! clients that read nothing cannot hold more than the common limit. [`Traffic`] detects them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ use super::traffic::{Answer, Traffic};
 use crate::counters::Counters;
 use crate::failure::{Failure, Result};
 
-/// Bytes of an answer over HTTP/2 that are one step: a frame of the usual size. Over HTTP/1.1,
-/// where there are no windows, the kernel sees what goes.
+/// Bytes of one step of an HTTP/2 response: a frame of the usual size. HTTP/1.1 has no windows, and
+/// the kernel tracks its progress.
 const PIECE: usize = 16 << 10;
 
-/// Memory for answers that are on their way.
+/// Memory for responses on their way.
 pub(crate) struct Room {
     taken: AtomicU64,
     most: u64,
 }
 
-/// Bytes of it, until nobody has them.
+/// A share of it, released on drop.
 struct Part {
     room: Arc<Room>,
     bytes: u64,
@@ -41,12 +41,12 @@ impl Room {
         Self { taken: AtomicU64::new(0), most }
     }
 
-    /// Bytes that are taken now.
+    /// Bytes in use.
     pub(crate) fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// So many bytes, if there are; one answer may have more than there is for all.
+    /// Takes a share if there is room; a single response may exceed the limit.
     fn take(self: &Arc<Self>, bytes: u64) -> Option<Part> {
         let add = |taken: u64| {
             let sum = taken.saturating_add(bytes);
@@ -56,7 +56,7 @@ impl Room {
         added.ok().map(|_| Part { room: Arc::clone(self), bytes })
     }
 
-    /// Bytes that are there already.
+    /// Adds bytes that are already in memory.
     fn add(self: &Arc<Self>, bytes: u64) -> Part {
         self.taken.fetch_add(bytes, Ordering::Relaxed);
         Part { room: Arc::clone(self), bytes }
@@ -69,14 +69,14 @@ impl Drop for Part {
     }
 }
 
-/// What an answer holds until it has gone.
+/// Resources that a response holds until it has been sent.
 struct Holding {
     answer: Answer,
     _permit: OwnedSemaphorePermit,
     _part: Part,
 }
 
-/// A part of a body that holds what the answer does.
+/// A part of a body, which keeps the resources of the response.
 struct Piece {
     bytes: Bytes,
     holding: Arc<Holding>,
@@ -98,11 +98,11 @@ impl Drop for Piece {
 /// A body in pieces.
 struct Pieces {
     body: Body,
-    /// What was read of it.
+    /// Bytes read but not sent yet.
     rest: Bytes,
-    /// The memory of that, if it was not known before.
+    /// The memory of these bytes, if the length of the body was not known.
     part: Option<Arc<Part>>,
-    /// For that.
+    /// Where that memory is counted.
     room: Option<Arc<Room>>,
     piece: usize,
     holding: Arc<Holding>,
@@ -125,7 +125,7 @@ impl HttpBody for Pieces {
                     Err(other) => return Poll::Ready(Some(Ok(other))),
                 },
                 other => {
-                    // It waits for this server, if for anything.
+                    // The response waits for this server, if for anything.
                     this.holding.answer.waits();
                     return other;
                 }
@@ -155,8 +155,8 @@ impl HttpBody for Pieces {
     }
 }
 
-/// An answer that holds its permit, and memory for all that is there of it, until its last byte has
-/// gone. A failure if there is no memory.
+/// Makes a response hold its permit, and memory for the part of it that exists, until its last byte
+/// has been sent. Fails if there is no memory.
 pub(crate) fn holding(
     response: Response,
     permit: OwnedSemaphorePermit,
@@ -167,7 +167,7 @@ pub(crate) fn holding(
     if response.body().is_end_stream() {
         return Ok(response);
     }
-    // Of one that is read as it is sent, nothing is there.
+    // A response that is read as it is sent has nothing in memory yet.
     let known = response.body().size_hint().exact();
     let part = room.take(known.unwrap_or(0));
     let part = part.ok_or_else(|| Failure::unavailable("too many answers are being sent"))?;
@@ -179,12 +179,12 @@ pub(crate) fn holding(
     Ok(response.map(|body| Body::new(pieces(body))))
 }
 
-/// A body whose bytes are counted when they are taken.
+/// Counts the bytes of a body as they are sent.
 struct Counted<F: FnOnce(u64)> {
     body: Body,
     counters: Arc<Counters>,
     bytes: u64,
-    /// Called with all of them once nothing more is taken.
+    /// Called with the total once nothing more is sent.
     end: Option<F>,
 }
 
@@ -223,8 +223,8 @@ impl<F: FnOnce(u64)> Drop for Counted<F> {
     }
 }
 
-/// An answer whose bytes are counted as they go: how many there are of one that is compressed, or
-/// read as it is sent, is known in the end only.
+/// Counts the bytes of a response as they are sent: for one that is compressed, or read as it is
+/// sent, the total is known only at the end.
 pub(crate) fn counted(
     response: Response,
     counters: Arc<Counters>,
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(pieces.concat(), bytes);
         assert!(body.is_end_stream());
         drop(body);
-        // The last one is still to be taken, with nothing left to be asked of the body.
+        // The last piece is yet to be sent, and the body has no more data.
         pieces.drain(..2);
         assert!(server.is_stuck());
         assert_eq!(server.permits.available_permits(), 0);
@@ -304,7 +304,7 @@ mod tests {
         drop(pieces);
         assert_eq!((server.permits.available_permits(), server.room.taken()), (1, 0));
 
-        // Over HTTP/1.1, in one; and who goes away holds nothing.
+        // Over HTTP/1.1, in one piece; and a client that disconnects holds nothing.
         let mut body = server.hold(Body::from(bytes.clone()), Version::HTTP_11).unwrap();
         assert_eq!(taken(&mut body).unwrap(), bytes);
         drop(body);
@@ -317,7 +317,7 @@ mod tests {
         let bytes = stream::iter([Ok::<_, io::Error>(Bytes::from("begun"))]);
         let body = Body::from_stream(bytes.chain(stream::pending()));
         let mut body = server.hold(body, Version::HTTP_2).unwrap();
-        // Nobody asks for the body: there is no window.
+        // The body is not polled, because there is no window.
         assert!(server.is_stuck());
         assert_eq!(server.room.taken(), 0);
         let begun = taken(&mut body).unwrap();
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn memory_for_answers_ends_and_what_has_no_body_needs_none() {
         let server = Server::new(10);
-        // The only one may be larger.
+        // A single response may be larger.
         let body = server.hold(Body::from(vec![0; 11]), Version::HTTP_11).unwrap();
         server.permits.add_permits(1);
         let refused = server.hold(Body::from("x"), Version::HTTP_11).unwrap_err();

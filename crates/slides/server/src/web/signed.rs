@@ -1,9 +1,9 @@
-//! Addresses that let in whoever has them, for a time: they end in the second at which that is
-//! over, and in an HMAC-SHA256 (RFC 2104) over all that stands before it. Nothing is kept for one,
-//! so a program without this server can make one, too, if it has the secret.
+//! Addresses that admit their holders until they expire. They end with the second of expiry, and
+//! with an HMAC-SHA256 (RFC 2104) over everything before it. Nothing is stored for an address, so
+//! any program that has the secret can make one.
 //!
-//! A viewer is more than one address. Whoever opens one that is signed gets a cookie, by which the
-//! same slide can be asked for until the same second, and nothing else.
+//! A viewer needs more than one address. A browser that opens a signed viewer address gets a
+//! cookie, which admits it to the same slide until the same second, and to nothing else.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,13 +16,13 @@ use super::response::hexadecimal;
 
 const EXPIRES: &str = "expires=";
 const SIGNATURE: &str = "&signature=";
-/// Stands in addresses that let their owner also see labels and macros.
+/// Part of addresses that also give access to labels and macros.
 const ASSOCIATED: &str = "associated=yes";
 
-/// What cookies for slides begin with; some digits of a hash of the identifier follow.
+/// Prefix of cookies for slides; some digits of a hash of the identifier follow.
 const NAME: &str = "seekwire_slides_link_";
 
-/// A secret is not shorter than this, in bytes.
+/// Minimum length of a secret in bytes.
 pub(crate) const SHORTEST: usize = 16;
 
 /// Seconds since 1970.
@@ -30,36 +30,36 @@ pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
 }
 
-/// How far an address or a cookie lets in.
+/// The access that an address or a cookie gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Admission {
     pub(super) until: u64,
-    /// Whether labels, macros and what names a person are part of it.
+    /// True if it includes labels, macros and data that names a person.
     pub(super) has_associated: bool,
 }
 
-/// A secret by which addresses are signed.
+/// The secret that signs addresses.
 pub(crate) struct Key(Hmac<Sha256>);
 
 impl Key {
     pub(crate) fn new(secret: &str) -> Self {
-        // It takes secrets of every length.
+        // HMAC accepts keys of any length.
         let key = Hmac::new_from_slice(secret.as_bytes());
         Self(key.unwrap_or_else(|_| Hmac::new(&Default::default())))
     }
 
-    /// Over an address from its first slash on, with the time.
+    /// Signs an address, from its first slash on, with the time.
     fn of_address(&self, address: &str) -> Hmac<Sha256> {
         self.0.clone().chain_update(b"address\n").chain_update(address)
     }
 
-    /// Over a slide, with the time. A signature for the slide alone is not valid with its label.
+    /// Signs a slide, with the time. A signature for the slide alone is not valid with its label.
     fn of_slide(&self, id: &str, admission: Admission) -> Hmac<Sha256> {
         let what = if admission.has_associated { "slide and associated" } else { "slide" };
         self.0.clone().chain_update(format!("{what}\n{}\n{id}", admission.until))
     }
 
-    /// An address, from its first slash on, with what lets its owner in.
+    /// Appends the signature to an address that begins with its first slash.
     pub(crate) fn sign(&self, address: &str, until: u64, has_associated: bool) -> String {
         let sign = if address.contains('?') { '&' } else { '?' };
         let associated = if has_associated { format!("{ASSOCIATED}&") } else { String::new() };
@@ -68,21 +68,21 @@ impl Key {
         format!("{signed}{SIGNATURE}{signature}")
     }
 
-    /// How far an address lets in; `None`: it is not signed, or has expired.
+    /// The access that an address gives; `None` if it is not signed or has expired.
     pub(super) fn admits(&self, address: &str, now: u64) -> Option<Admission> {
         let (signed, signature) = address.rsplit_once(SIGNATURE)?;
         let (before, until) = signed.rsplit_once(EXPIRES)?;
         let is_number = until.bytes().all(|byte| byte.is_ascii_digit());
         let until = until.parse().ok().filter(|until| is_number && *until >= now)?;
         let is_whole = before.ends_with(['?', '&']);
-        // Takes as long whichever byte is another one.
+        // Constant time, whichever byte differs.
         let is_right = self.of_address(signed).verify_slice(&bytes(signature)?).is_ok();
         let query = before.split_once('?').map_or("", |(_, query)| query);
         let has_associated = query.split('&').any(|pair| pair == ASSOCIATED);
         (is_whole && is_right).then_some(Admission { until, has_associated })
     }
 
-    /// Has a browser ask for the rest of a slide, too, for as long as the address of it lets in.
+    /// A cookie that admits a browser to the rest of a slide for as long as the address is valid.
     pub(super) fn cookie(
         &self,
         id: &str,
@@ -97,14 +97,14 @@ impl Key {
         HeaderValue::from_str(&cookie).ok()
     }
 
-    /// How far a request for a path is let in by a cookie of the slide that the path is of.
+    /// The access to a path that a cookie for its slide gives.
     pub(super) fn by_cookie(&self, path: &str, headers: &HeaderMap, now: u64) -> Option<Admission> {
         let texts = headers.get_all(COOKIE).into_iter().filter_map(|one| one.to_str().ok());
         let mut cookies = texts
             .flat_map(|text| text.split(';'))
             .filter_map(|pair| pair.trim().split_once('='))
             .filter(|(name, _)| name.starts_with(NAME));
-        // What the viewer is made with is the same for all, and has no secrets.
+        // The viewer's assets are the same for all clients, and contain no secrets.
         if path.starts_with("/static/") {
             let nothing = Admission { until: now, has_associated: false };
             return cookies.next().map(|_| nothing);
@@ -128,7 +128,7 @@ fn name(id: &str) -> String {
     format!("{NAME}{}", hexadecimal(&Sha256::digest(id)[..8]))
 }
 
-/// The identifier of the slide that a path is of, if it is one of the ways to a slide.
+/// The identifier of the slide to which a path belongs, if any.
 pub(super) fn slide(path: &str) -> Option<String> {
     let path = path.strip_prefix('/')?;
     let (first, rest) = path.split_once('/').unwrap_or((path, ""));
@@ -200,7 +200,7 @@ mod tests {
             }
             assert_eq!(key.admits(address, 0), None);
         }
-        // What others have to make, too: HMAC-SHA256 as openssl computes it.
+        // Other programs must compute the same: HMAC-SHA256 as in openssl.
         assert_eq!(
             key.sign("/slides/a.svs", 4_102_444_800, false),
             "/slides/a.svs?expires=4102444800&signature=\

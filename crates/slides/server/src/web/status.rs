@@ -1,5 +1,5 @@
-//! `/status`: which workers there are, how work is dealt, and whether what is guaranteed holds. For
-//! programs in JSON, for people as a page.
+//! `/status`: the workers, the distribution of work, and the state of the guarantee. JSON for
+//! programs, a page for people.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
@@ -23,9 +23,9 @@ use crate::workers::allowance;
 pub(super) async fn show(State(app): Shared, headers: HeaderMap) -> Result<Response> {
     let wants = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let is_page = wants.contains("text/html");
-    // Farms are asked how they fare, which takes locks that work takes, too.
+    // Reading the state of farms takes locks that are also used during work.
     let status = tokio::task::spawn_blocking(move || status(&app)).await;
-    let status = status.map_err(|_| Failure::internal("the status cannot be told"))?;
+    let status = status.map_err(|_| Failure::internal("the status is unavailable"))?;
     let mut response = match is_page {
         true => page(html(&status)),
         false => response::fleeting("application/json", status.to_string()),
@@ -105,7 +105,7 @@ fn kept(kept: &Kept) -> Value {
     })
 }
 
-/// The same as tables.
+/// The status as HTML tables.
 fn html(status: &Value) -> String {
     let mut rows = String::new();
     let mut row = |cells: &[String]| {
@@ -123,7 +123,7 @@ fn html(status: &Value) -> String {
         let holds = match guarantee["holds"].as_bool() {
             Some(true) => "held",
             Some(false) => "not held",
-            None => "nothing was asked for yet",
+            None => "no updates requested yet",
         };
         row(&["guarantee".into(), shown(&guarantee["guarantee"]), holds.into()]);
         for (name, of) in [("partial", "partial updates"), ("complete", "complete updates")] {

@@ -1,4 +1,4 @@
-//! TLS: a certificate and its key out of two files, which are read anew when they change.
+//! TLS: a certificate and its key in two files, which are reloaded when they change.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,16 +17,16 @@ use tokio_rustls::rustls::{Error, ServerConfig, crypto};
 
 use crate::stamps::Stamp;
 
-/// How often the files are looked at.
+/// How often the files are checked.
 const PERIOD: Duration = Duration::from_secs(2);
 
-/// What clients and this server can agree on, best first (RFC 7301).
+/// Protocols offered, in order of preference (RFC 7301).
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 /// The names of the two files, in PEM.
 #[derive(Debug, Clone)]
 pub struct Files {
-    /// The certificate, and those between it and an authority.
+    /// The certificate, followed by its intermediates.
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
@@ -35,7 +35,7 @@ pub struct Files {
 type Stamps = [Option<Stamp>; 2];
 
 impl Files {
-    /// The stamps of both; none for one that is not there.
+    /// The stamps of both files; `None` for one that is missing.
     fn stamps(&self) -> Stamps {
         [&self.certificate, &self.key].map(|path| fs::metadata(path).ok().as_ref().map(Stamp::of))
     }
@@ -46,7 +46,7 @@ impl Files {
             .collect::<Result<Vec<_>, _>>()
             .with_context(|| format!("{certificate}: not in PEM"))?;
         if chain.is_empty() {
-            bail!("{certificate}: no certificate is in it, as PEM has one (BEGIN CERTIFICATE)");
+            bail!("{certificate}: it contains no PEM certificate (BEGIN CERTIFICATE)");
         }
         let bytes = read(&self.key)?;
         let private = match PrivateKeyDer::from_pem_slice(&bytes) {
@@ -56,7 +56,7 @@ impl Files {
                 if bytes.windows(encrypted.len()).any(|part| part == encrypted) {
                     bail!("{key}: the key is encrypted; one without a password is needed");
                 }
-                bail!("{key}: no private key is in it, as PEM has one (BEGIN PRIVATE KEY)");
+                bail!("{key}: it contains no PEM private key (BEGIN PRIVATE KEY)");
             }
             Err(error) => {
                 return Err(error).with_context(|| format!("{key}: not in PEM"));
@@ -79,7 +79,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).with_context(|| path.display().to_string())
 }
 
-/// The pair that connections begin with.
+/// The certificate and key for new connections.
 #[derive(Debug)]
 struct Current(Mutex<Arc<CertifiedKey>>);
 
@@ -89,7 +89,7 @@ impl ResolvesServerCert for Current {
     }
 }
 
-/// What is needed to accept connections by TLS.
+/// Everything needed to accept TLS connections.
 pub(crate) struct Tls {
     files: Files,
     current: Arc<Current>,
@@ -99,11 +99,11 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// Reads the files. From now on, SIGHUP has them read again.
+    /// Reads the files. From now on, SIGHUP causes them to be reread.
     ///
     /// # Errors
     ///
-    /// Files that cannot be read, and what in them is no certificate or not its key.
+    /// Unreadable files, an invalid certificate, or a key that does not match it.
     pub(crate) fn new(files: &Files) -> Result<Self> {
         let hangup = signal(SignalKind::hangup())?;
         let stamps = files.stamps();
@@ -122,8 +122,8 @@ impl Tls {
         self.acceptor.clone()
     }
 
-    /// Looks at the files from time to time and at signals, for ever. What is wrong with new ones is
-    /// told in the log, and those before stay.
+    /// Checks the files periodically and on SIGHUP. Never returns. If new files are invalid, this
+    /// is logged, and the current certificate stays in use.
     pub(crate) async fn keep(mut self) {
         let mut ticks = interval(PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,9 +1,9 @@
-//! What moves on a connection, and when it is over.
+//! Detects when a connection is idle or stuck.
 //!
-//! What the kernel has of an answer is on its way as long as the client's kernel acknowledges any
-//! of it, however slow the link and the client are. HTTP/2 has windows of its own (RFC 9113,
-//! section 5.2): who opens none keeps answers here, on a connection on which nothing is on its way.
-//! And who asks for nothing keeps the connection.
+//! Data in the kernel counts as moving as long as the client's kernel acknowledges any of it,
+//! however slow the link and the client are. HTTP/2 has its own windows (RFC 9113, section 5.2): a
+//! client that opens none leaves responses here, on a connection that transfers nothing. And a
+//! client that requests nothing occupies the connection.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
@@ -18,54 +18,54 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
-/// One looks this many times in the time that a client has.
+/// Checks within the time that a client has.
 const LOOKS: u32 = 4;
-/// So many times longer may an answer be left while others are taken. A link that takes as long for
-/// a round of all answers of a connection is slower than any that tiles are looked at by.
+/// How many times longer a response may be left while others are read. A link that takes so long
+/// for a round of all responses of a connection is too slow for viewing tiles.
 const PASSED_OVER: u32 = 10;
 
-/// Why a connection is over.
+/// Why a connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The client wants nothing more.
+    /// The client requests nothing more.
     Idle,
-    /// It takes nothing of an answer.
+    /// The client accepts nothing of a response.
     Stuck,
 }
 
-/// What a client has asked for on a connection, and what it takes.
+/// Tracks the requests of a connection, and the progress of their responses.
 #[derive(Default)]
 pub(crate) struct Traffic {
     state: Mutex<State>,
 }
 
 struct State {
-    /// When a client has asked, or taken something, or there was an answer.
+    /// Time of the last request, response, or progress of a response.
     moved: Instant,
-    /// Requests for which there is no answer.
+    /// Number of requests without a response.
     unanswered: usize,
-    /// Those on their way.
+    /// Responses being sent.
     answers: BTreeMap<u64, Flow>,
     next: u64,
     kernel: Kernel,
 }
 
-/// What the kernel had to send when that was looked at last.
+/// State of the kernel's send buffer at the last check.
 #[derive(Clone, Copy)]
 struct Kernel {
     /// Bytes that the other end has acknowledged since the beginning.
     acknowledged: u64,
-    /// Since when it is no more, with others unacknowledged.
+    /// Since when this count has not increased, although there are unacknowledged bytes.
     since: Instant,
-    /// When it was more, with others unacknowledged.
+    /// When it last increased, with more bytes unacknowledged.
     moved: Instant,
 }
 
 struct Flow {
     moved: Instant,
-    /// Pieces that have not gone.
+    /// Number of pieces not sent yet.
     pieces: usize,
-    /// Whether it waits for this server.
+    /// True if the response waits for this server.
     waits: bool,
 }
 
@@ -78,7 +78,7 @@ impl Default for State {
 }
 
 impl State {
-    /// Of so many bytes that the kernel has taken, so many are unacknowledged.
+    /// Records that `unacknowledged` of the `taken` bytes given to the kernel are unacknowledged.
     fn look(&mut self, now: Instant, taken: u64, unacknowledged: u64) {
         let acknowledged = taken.saturating_sub(unacknowledged);
         let has_moved = acknowledged > self.kernel.acknowledged;
@@ -97,14 +97,14 @@ impl Traffic {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request has come.
+    /// Records a request.
     pub(crate) fn asked(this: &Arc<Self>) -> Asked {
         let mut state = this.state();
         (state.moved, state.unanswered) = (Instant::now(), state.unanswered + 1);
         Asked(Arc::clone(this))
     }
 
-    /// There is an answer, which the client has to take.
+    /// Records a response, which the client has to read.
     pub(crate) fn answer(this: &Arc<Self>) -> Answer {
         let mut state = this.state();
         let number = state.next;
@@ -114,9 +114,10 @@ impl Traffic {
         Answer { traffic: Arc::clone(this), number }
     }
 
-    /// Whether it is over at a time: nothing was asked for and nothing is to be taken for that
-    /// long, or since then; or nothing was taken of what is there, for that long. Of `taken` bytes
-    /// that the kernel has taken, some are not acknowledged.
+    /// Decides whether to close the connection at time `now`: because for `patience`, and since
+    /// `since`, nothing was requested and nothing was left to read; or because for `patience` no
+    /// progress was made although there was data. `unacknowledged` of the `taken` bytes given to
+    /// the kernel are unacknowledged.
     pub(crate) fn end(
         &self,
         (now, since): (Instant, Instant),
@@ -138,7 +139,7 @@ impl Traffic {
         (unacknowledged == 0 && state.answers.values().any(is_stuck)).then_some(End::Stuck)
     }
 
-    /// Waits until it is over.
+    /// Waits until the connection should be closed.
     pub(crate) async fn ended(&self, stream: &Stream, patience: Duration) -> End {
         let since = Instant::now();
         loop {
@@ -150,7 +151,7 @@ impl Traffic {
     }
 }
 
-/// A request, until there is an answer or nobody wants one.
+/// A request, until it has a response or is abandoned.
 pub(crate) struct Asked(Arc<Traffic>);
 
 impl Drop for Asked {
@@ -160,7 +161,7 @@ impl Drop for Asked {
     }
 }
 
-/// An answer, until it has gone.
+/// A response, until it has been sent.
 pub(crate) struct Answer {
     traffic: Arc<Traffic>,
     number: u64,
@@ -173,19 +174,19 @@ impl Answer {
         }
     }
 
-    /// There is nothing more of it, now or at all.
+    /// There is no more data, for now or at all.
     pub(crate) fn waits(&self) {
         self.change(|flow| flow.waits = true);
     }
 
-    /// A piece is there to be taken.
+    /// A piece is ready to be sent.
     pub(crate) fn goes(&self) {
         self.change(|flow| {
             (flow.moved, flow.pieces, flow.waits) = (Instant::now(), flow.pieces + 1, false);
         });
     }
 
-    /// A piece was taken.
+    /// A piece has been sent.
     pub(crate) fn gone(&self) {
         let now = Instant::now();
         self.change(|flow| (flow.moved, flow.pieces) = (now, flow.pieces.saturating_sub(1)));
@@ -201,7 +202,7 @@ impl Drop for Answer {
     }
 }
 
-/// A connection that can be looked at while others use it.
+/// A connection that can be checked while others use it.
 #[derive(Clone)]
 pub(crate) struct Stream {
     shared: Arc<Mutex<Shared>>,
@@ -209,7 +210,7 @@ pub(crate) struct Stream {
 
 struct Shared {
     stream: TcpStream,
-    /// Bytes that the kernel has taken.
+    /// Bytes given to the kernel.
     taken: u64,
 }
 
@@ -222,14 +223,14 @@ impl Stream {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes that the kernel has taken, and those of them that are not acknowledged.
+    /// Bytes given to the kernel, and those of them that are unacknowledged.
     fn counts(&self) -> (u64, u64) {
         let shared = self.shared();
         let unacknowledged = socket::unsent(Fd::from(&shared.stream)).unwrap_or(0);
         (shared.taken, unacknowledged as u64)
     }
 
-    /// Has the kernel forget what it has to send when it ends.
+    /// Makes the kernel discard unsent data when the connection is closed.
     pub(crate) fn forget(&self) {
         let _ = set_socket_linger(&self.shared().stream, Some(Duration::ZERO));
     }
@@ -296,8 +297,8 @@ mod tests {
     const IDLE: Option<End> = Some(End::Idle);
     const STUCK: Option<End> = Some(End::Stuck);
 
-    /// A connection that is looked at, so many seconds after it began, with bytes that the kernel
-    /// has taken, and of them unacknowledged.
+    /// A connection, checked so many seconds after its beginning, with the bytes given to the
+    /// kernel and the unacknowledged ones.
     struct Looked {
         traffic: Arc<Traffic>,
         began: Instant,
@@ -322,7 +323,7 @@ mod tests {
         let looked = Looked::new();
         assert_eq!(looked.end(59, (0, 0)), None);
         assert_eq!(looked.end(61, (0, 0)), IDLE);
-        // Who is told so has as long again.
+        // After an error, the client has the same time again.
         let since = looked.after(61);
         assert_eq!(looked.traffic.end((looked.after(100), since), PATIENCE, (0, 0)), None);
         let asked = Traffic::asked(&looked.traffic);
@@ -338,14 +339,14 @@ mod tests {
     #[test]
     fn a_slow_client_is_waited_for_as_long_as_anything_moves() {
         let looked = Looked::new();
-        // All of the answer is in the kernel; a few bytes go in each minute.
+        // All of the response is in the kernel; a few bytes are sent each minute.
         for look in 0..40 {
             assert_eq!(looked.end(30 * look, (1000, 999 - look / 2)), None, "{look}");
         }
-        // Then none do.
+        // Then none are.
         assert_eq!(looked.end(1199, (1000, 980)), None);
         assert_eq!(looked.end(1201, (1000, 980)), STUCK);
-        // Or what is taken does not fit, as the link is slow.
+        // Or the next piece does not fit, because the link is slow.
         let looked = Looked::new();
         let answer = Traffic::answer(&looked.traffic);
         answer.goes();
@@ -363,11 +364,11 @@ mod tests {
         moves.goes();
         assert_eq!(looked.end(59, (9, 0)), None);
         assert_eq!(looked.end(61, (9, 0)), STUCK);
-        // Something is acknowledged: from then on it could be taken.
+        // Something is acknowledged: from then on the client could read the response.
         assert_eq!(looked.end(300, (20, 5)), None);
         assert_eq!(looked.end(359, (20, 0)), None);
         assert_eq!(looked.end(361, (20, 0)), STUCK);
-        // The other one is taken all the time.
+        // The other response is read all the time.
         looked.traffic.state().moved = looked.after(590);
         assert_eq!(looked.end(599, (20, 0)), None);
         looked.traffic.state().moved = looked.after(602);

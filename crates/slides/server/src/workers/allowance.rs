@@ -1,13 +1,13 @@
-//! What workers may make the server spend, one of them and all together. Who knows the secret may
-//! still mean harm, or have another idea of what a server can bear.
+//! Limits on the resources that workers cost the server, one of them and all together. A worker
+//! that knows the secret may still be malicious, or misjudge what the server can bear.
 //!
 //! ```text
-//! workers   MOST, each with five threads here, and with what it says: a block that comes, others
-//!           that wait, and a message of flow, of 50 MiB at most; one that is sent away counts until
-//!           its connection is no more; and one at a time that is told that there are so many
+//! workers   MOST, each with five threads here, and the memory of its messages: a block being
+//!           received, others that wait, and a message of flow, of at most 50 MiB; one that is
+//!           turned away counts until its connection is closed; one at a time is turned away
 //! threads   four here for each thread of a worker that is given work (--worker-threads), and as
-//!           many while the pipelines before are done with what they have
-//! memory    blocks on their way to workers; a quarter of it to one
+//!           many again until the previous pipelines have completed their jobs
+//! memory    blocks on their way to workers; at most a quarter of it for one worker
 //! ```
 
 use std::sync::Arc;
@@ -15,23 +15,23 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Workers at a time.
+/// Maximum number of workers.
 pub(crate) const MOST: usize = 256;
 
-/// How many there may be.
+/// Limits on workers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Allowed {
-    /// At a time.
+    /// Maximum number of workers.
     pub(crate) workers: usize,
-    /// Of all together, those that are given work.
+    /// Maximum threads of all workers together that are given work.
     pub(crate) threads: usize,
 }
 
-/// Bytes of blocks that are on their way to workers, or wait to be.
+/// Maximum bytes of blocks on their way to workers or waiting for it.
 const WAY: usize = 256 << 20;
 
-/// Shares threads out among workers that have so many each: as evenly as can be, those first that
-/// have come first, and to none more than it has.
+/// Distributes threads among workers that offer so many each: as evenly as possible, earlier
+/// workers first, and to none more than it offers.
 pub(crate) fn shared_out(most: usize, offered: &[usize]) -> Vec<usize> {
     let mut given = vec![0; offered.len()];
     let mut left = most;
@@ -50,7 +50,7 @@ pub(crate) fn shared_out(most: usize, offered: &[usize]) -> Vec<usize> {
     given
 }
 
-/// Memory for blocks on the way to one worker, of that for all.
+/// One worker's share of the memory for blocks on their way.
 #[derive(Debug)]
 pub(crate) struct Way {
     own: Arc<Semaphore>,
@@ -63,13 +63,13 @@ pub(crate) fn memory() -> Arc<Semaphore> {
 }
 
 impl Way {
-    /// To another worker.
+    /// Creates the share of another worker.
     pub(crate) fn of(all: &Arc<Semaphore>) -> Self {
         Self { own: Arc::new(Semaphore::new(WAY / 4)), all: Arc::clone(all) }
     }
 
-    /// Whether a block of so many bytes can go to the worker now; if so, its memory counts until it
-    /// is free.
+    /// Takes memory for a block of so many bytes; `None` if there is too little. The memory counts
+    /// until it is released.
     pub(crate) fn take(&self, bytes: usize) -> Option<Taken> {
         let bytes = u32::try_from(bytes).ok()?;
         let own = Arc::clone(&self.own).try_acquire_many_owned(bytes).ok()?;
@@ -78,14 +78,14 @@ impl Way {
     }
 }
 
-/// Memory that counts.
+/// Memory in use.
 #[derive(Debug)]
 pub(crate) struct Taken {
     _permits: [OwnedSemaphorePermit; 2],
 }
 
 impl Taken {
-    /// For this block, wherever it is kept.
+    /// Ties the memory to this block, for as long as any part of it is kept.
     pub(crate) fn for_block(self, block: Vec<u8>) -> Bytes {
         Bytes::from_owner(Counted { block, _taken: self })
     }
@@ -113,10 +113,10 @@ mod tests {
             (8, &[2, 3], &[2, 3]),
             (8, &[1024], &[8]),
             (8, &[1024, 1024], &[4, 4]),
-            // Who has little is given all of it, and others what is left.
+            // Small offers are accepted in full, and the others share the rest.
             (8, &[1024, 1, 1024], &[4, 1, 3]),
             (9, &[1, 1024, 2, 1024], &[1, 3, 2, 3]),
-            // The first ones have one each.
+            // The first ones get one each.
             (2, &[5, 5, 5], &[1, 1, 0]),
             (0, &[5], &[0]),
         ] {
@@ -133,7 +133,7 @@ mod tests {
         let block = one.take(WAY / 4).unwrap().for_block(vec![7; 3]);
         assert!(one.take(1).is_none());
         let more = other.take(1).unwrap();
-        // A part of it keeps the whole.
+        // A part of the block keeps the whole.
         let part = block.slice(1..2);
         drop((block, more));
         assert!(one.take(1).is_none());

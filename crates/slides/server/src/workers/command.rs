@@ -1,4 +1,4 @@
-//! `seekwire slides worker`: does what a server has to be done, with as many threads as it likes.
+//! `seekwire slides worker`: works for a server, with as many threads as it likes.
 
 use std::fs;
 use std::io;
@@ -28,22 +28,22 @@ use crate::workers::remote::Elsewhere;
 use crate::workers::wire::{self, BEAT, MOST, PATIENCE, SEED, SUFFIX, Word};
 use crate::workers::{OTHER, too_many};
 
-/// Holds the secret, if no file does.
+/// Contains the secret, if no file does.
 const VARIABLE: &str = "SEEKWIRE_SLIDES_WORKER_SECRET";
 
-/// A server is looked for so long before that is told, and looked for again.
+/// How long to look for a server before reporting that there is none and looking again.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Before a server is looked for again.
+/// Pause before looking for a server again.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Before one is that has as many workers as it lets come.
+/// Pause if the server has its maximum number of workers.
 const LONG_PAUSE: Duration = Duration::from_secs(10);
 
-/// Blocks that wait or are in process, for each thread: the server sends no more.
+/// Maximum blocks waiting or in process per thread: the server sends no more.
 const WINDOW: usize = 8;
 
-/// The secret in the first line of a file, or in the environment; `None`: nobody has given one.
+/// The secret in the first line of a file, or in the environment; `None` if there is none.
 pub(crate) fn secret(file: Option<&Path>) -> Result<Option<Secret>> {
     let (text, from) = match file {
         Some(path) => {
@@ -52,12 +52,12 @@ pub(crate) fn secret(file: Option<&Path>) -> Result<Option<Secret>> {
         }
         None => match std::env::var(VARIABLE) {
             Ok(text) if !text.is_empty() => (text, VARIABLE.to_owned()),
-            Err(std::env::VarError::NotUnicode(_)) => bail!("{VARIABLE}: not a text"),
+            Err(std::env::VarError::NotUnicode(_)) => bail!("{VARIABLE}: not UTF-8"),
             _ => return Ok(None),
         },
     };
     let secret = Secret::from_hex(text.lines().next().unwrap_or_default().trim());
-    let how = "a secret has 64 hexadecimal digits, as `openssl rand -hex 32` makes them";
+    let how = "a secret has 64 hexadecimal digits, such as those of `openssl rand -hex 32`";
     secret.map(Some).with_context(|| format!("{from}: {how}"))
 }
 
@@ -91,14 +91,14 @@ pub(crate) fn command(options: &Options) -> Result<()> {
     let mut began = Instant::now();
     let mut attempts = Arc::new(Attempts::default());
     loop {
-        // A name may stand for another address by now.
+        // A name may resolve to another address by now.
         let addresses = match &known {
             Some(addresses) => Ok(addresses.clone()),
             None => launched::addresses(&server),
         };
         let outcome = addresses.and_then(|to| worker.run(&server, to, &secret, &attempts));
         match outcome {
-            // The others of the job go on without this one.
+            // The other processes of the job continue without this one.
             Ok(End::Full(most)) if is_launched && began.elapsed() >= LIMIT => {
                 tracing::warn!("{server}: {}; this worker ends", too_many(most));
                 return Ok(());
@@ -127,7 +127,7 @@ pub(crate) fn command(options: &Options) -> Result<()> {
     }
 }
 
-/// Attempts to meet a server that came to nothing. What stays the same is told once.
+/// Failed attempts to meet a server. Repeated failures are logged once.
 #[derive(Default)]
 struct Attempts {
     told: Told,
@@ -144,13 +144,13 @@ impl Attempts {
         let what = match why {
             Refusal::Link(error) => format!("{place}: {error}"),
             Refusal::NoProof => format!("{place}: the server does not let this worker in: {OTHER}"),
-            _ => format!("{place}: what listens there lets no workers come"),
+            _ => format!("{place}: the program listening there does not accept workers"),
         };
-        self.told.warn(format!("{what}; it is tried again"));
+        self.told.warn(format!("{what}; trying again"));
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
     }
 
-    /// Why there is no server, after the limit.
+    /// Why no server was found within the limit.
     fn last(&self, error: StartError) -> anyhow::Error {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match (last, error) {
@@ -163,18 +163,18 @@ impl Attempts {
     }
 }
 
-/// How a time with a server ends.
+/// How a session with a server ends.
 #[derive(Debug)]
 enum End {
     /// The server has ended it.
     Over,
-    /// It has so many workers, and no place for this one.
+    /// The server has this maximum number of workers already.
     Full(usize),
-    /// It is gone.
+    /// The connection is lost.
     Lost(Failure),
 }
 
-/// What the worker is, whichever server it works for.
+/// The parts of the worker that do not depend on the server.
 struct Worker {
     farm: Arc<Farm>,
     handle: Handle,
@@ -182,19 +182,19 @@ struct Worker {
     host: String,
 }
 
-/// An answer, and the permit of its job, which others get when it is sent.
+/// An answer, and the permit of its job, which is released when the answer is sent.
 type Given = (Vec<u8>, OwnedSemaphorePermit);
 
-/// One time with a server.
+/// A session with a server.
 struct Session {
     farm: Arc<Farm>,
     handle: Handle,
     permits: Arc<Semaphore>,
-    /// `None` when the server has no more jobs.
+    /// `None` once the server has no more jobs.
     answers: Mutex<Option<SyncSender<Given>>>,
     todo: Mutex<Receiver<Given>>,
     hello: Mutex<Option<Vec<u8>>>,
-    /// So many workers there are, and no place for this one.
+    /// The server's maximum number of workers, if it has turned this one away.
     is_full: OnceLock<usize>,
 }
 
@@ -208,7 +208,7 @@ impl Worker {
         Ok(Self { farm, handle: runtime.handle().clone(), threads, host })
     }
 
-    /// Works for the server until the link to it ends; an error says why there was none.
+    /// Works for the server until the link to it ends. Fails if there was no link.
     fn run(
         &self,
         server: &str,
@@ -217,7 +217,7 @@ impl Worker {
         attempts: &Arc<Attempts>,
     ) -> Result<End> {
         let window = self.threads * WINDOW;
-        // As many answers as there are blocks, and so nobody waits to give one.
+        // Room for as many answers as there are blocks, so that sending never blocks.
         let (answers, todo) = sync_channel(window);
         let hello = Word::Hello(self.threads as u32).behind(self.host.clone().into_bytes());
         let session = Arc::new(Session {
@@ -256,7 +256,7 @@ fn start(
         Arc::new(move || Box::new(Give(Arc::clone(&gives)))),
         Arc::new(|| Box::new(Elsewhere)),
     ])?;
-    // Nobody connects here: there is no process of higher rank.
+    // Nothing connects here: no process has a higher rank.
     let listener = TcpListener::bind("127.0.0.1:0").context("no socket")?;
     let own = Peer { host: "this worker".to_owned(), addresses: Vec::new() };
     let job = Job {
@@ -275,13 +275,13 @@ fn start(
 }
 
 impl Session {
-    /// There are no more jobs: the answers end with the last one that is under way.
+    /// There are no more jobs: the answers end with the last job under way.
     fn close(&self) {
         *self.answers.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
-/// Takes jobs.
+/// Receives jobs.
 struct Take(Arc<Session>);
 
 impl Filter for Take {
@@ -294,11 +294,11 @@ impl Filter for Take {
                 session.close();
                 return Ok(());
             }
-            _ => return Err("the server says what a server does not say".into()),
+            _ => return Err("the server sent an unexpected message".into()),
         };
         let answers = session.answers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let answers = answers.ok_or("a job after the last one")?;
-        // A server that sends more than it should waits here.
+        // A server that sends more than allowed waits here.
         let permit = session.handle.block_on(Arc::clone(&session.permits).acquire_owned())?;
         let farm = Arc::clone(&session.farm);
         session.handle.spawn(async move {
@@ -306,7 +306,7 @@ impl Filter for Take {
                 Ok(Some(answer)) if answer.len() <= MOST - SUFFIX => {
                     Word::Answer(true, number).behind(answer.into())
                 }
-                // The server finds out what is wrong by itself.
+                // The server will find the error itself.
                 _ => Word::Answer(false, number).behind(Vec::new()),
             };
             // The server may be gone.
@@ -321,7 +321,7 @@ impl Filter for Take {
     }
 }
 
-/// Gives answers, and says now and then that it is there.
+/// Sends answers, and a heartbeat now and then.
 struct Give(Arc<Session>);
 
 impl Filter for Give {
@@ -331,7 +331,7 @@ impl Filter for Give {
             out.send(0, hello)?;
             return Ok(Step::More);
         }
-        // There is one copy, so nobody waits for this lock.
+        // There is only one copy, so this lock is never contended.
         let todo = self.0.todo.lock().unwrap_or_else(PoisonError::into_inner);
         let given = todo.recv_timeout(BEAT);
         drop(todo);
@@ -352,7 +352,7 @@ mod tests {
     use crate::workers::hostile_tests::images;
     use crate::workers::remote::State;
 
-    /// Until as many are there as that, which all work.
+    /// Waits until `count` workers are present and working.
     fn until(workers: &Workers, count: usize) {
         let works = || {
             let (all, ..) = workers.all();

@@ -1,4 +1,4 @@
-//! Workers that know the secret, and do what no worker does.
+//! Misbehaving workers that know the secret.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -14,11 +14,11 @@ use crate::counters::Counters;
 use crate::render::{Bounds, Images};
 use crate::shares::Web;
 
-/// Sends what a test says, and tells it what comes.
+/// A worker that sends arbitrary messages and passes on those it receives.
 struct Liar {
     says: Sender<Vec<u8>>,
     hears: Receiver<(Task, u64, Bytes)>,
-    /// Whether it says that it is there while it has nothing to say.
+    /// True if it sends heartbeats.
     beats: Arc<AtomicBool>,
     _running: Running,
 }
@@ -80,7 +80,7 @@ impl Liar {
     }
 
     fn say(&self, word: Word, bytes: &[u8]) {
-        // It may have been sent home.
+        // The server may have ended the session.
         let _ = self.says.send(word.behind(bytes.to_vec()));
     }
 }
@@ -107,7 +107,8 @@ fn until(condition: impl Fn() -> bool) {
     }
 }
 
-/// What is no region: whoever finishes it says so, and only the server is believed.
+/// Not a region: any worker that finishes it reports an error, but only the server's own is
+/// trusted.
 const NONE: &[u8] = b"no region";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -120,18 +121,18 @@ async fn whatever_a_worker_says_work_is_done_and_the_server_goes_on() {
     let farm = Arc::clone(images.tiles().farm());
     let alone = farm.window();
     let strange: [&(dyn Fn(&Liar) + Sync); 7] = [
-        // Nothing that is a word.
+        // Not a valid message.
         &|liar| drop(liar.says.send(vec![9; 40])),
         &|liar| drop(liar.says.send(vec![])),
-        // What others say, and who it is, twice.
+        // Messages that only the server sends, and a second hello.
         &|liar| liar.say(Word::Job(Task::Finish, 3), b""),
         &|liar| liar.say(Word::Hello(2), b"again"),
-        // Answers to nobody's question, and larger than any can be; then it is found out.
+        // Answers to no question, and larger than allowed; then the worker is dropped.
         &|liar| {
             liar.say(Word::Answer(true, 77), &vec![1; MOST + (1 << 19)]);
             liar.say(Word::Hello(2), b"again");
         },
-        // Answers to what was asked: nonsense, and that it cannot be done.
+        // Answers to a question: nonsense, and a failure.
         &|liar| {
             while let Ok((_, number, _)) = liar.hears.recv_timeout(Duration::from_millis(500)) {
                 liar.say(Word::Answer(true, number), b"these are no pixels");
@@ -163,7 +164,7 @@ async fn whatever_a_worker_says_work_is_done_and_the_server_goes_on() {
         drop(liar);
         until(|| farm.window() == alone);
     }
-    // One that does not exist any more is not waited for, nor one that says nothing.
+    // A worker that is gone or silent is not waited for.
     let nameless = Liar::come(&workers, &secret);
     until(|| workers.all().1 == 8);
     assert_eq!(farm.window(), alone);

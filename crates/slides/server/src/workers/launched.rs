@@ -1,5 +1,5 @@
-//! A server and its workers as the processes of one job of mpiexec or srun: rank 0 is the server,
-//! and tells the others its address and a secret.
+//! A server and its workers as the processes of one mpiexec or srun job: rank 0 is the server, and
+//! publishes its address and a secret.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -7,12 +7,12 @@ use anyhow::{Context, Result, bail, ensure};
 use seekwire_launch::network::{self, Network};
 use seekwire_launch::{Job, Secret};
 
-/// By these the launcher carries them.
+/// Keys under which the launcher stores them.
 const ADDRESSES: &str = "address";
 const NETWORK: &str = "network";
 const SECRET: &str = "secret";
 
-/// The job of a server with workers; `None`: there are no other processes in it.
+/// The job of a server with workers; `None` if it has no other processes.
 pub(crate) fn server() -> Result<Option<Job>> {
     let job = Job::join().context("cannot join the other processes of this job")?;
     if job.size() == 1 {
@@ -26,7 +26,7 @@ pub(crate) fn server() -> Result<Option<Job>> {
     Ok(Some(job))
 }
 
-/// Tells the workers of the job where the server listens.
+/// Publishes the server's address to the workers of the job.
 pub(crate) fn tell(mut job: Job, address: SocketAddr, secret: &Secret) -> Result<()> {
     let addresses = match address.ip().is_unspecified() {
         true => network::addresses(address, None)?,
@@ -40,7 +40,7 @@ pub(crate) fn tell(mut job: Job, address: SocketAddr, secret: &Secret) -> Result
     job.finish().context("cannot take leave of the launcher")
 }
 
-/// Where the server of this worker's job listens, and the secret.
+/// The address of the server of this worker's job, and the secret.
 pub(crate) fn worker() -> Result<(Vec<SocketAddr>, Secret)> {
     let mut job = Job::join().context("cannot join the other processes of this job")?;
     if job.size() == 1 {
@@ -64,7 +64,7 @@ pub(crate) fn worker() -> Result<(Vec<SocketAddr>, Secret)> {
     Ok((addresses, secret.context("the secret of the job is damaged")?))
 }
 
-/// The addresses that a name and a port stand for.
+/// Resolves a host name and port.
 pub(crate) fn addresses(of: &str) -> Result<Vec<SocketAddr>> {
     let found = of.to_socket_addrs().with_context(|| format!("no address: {of}"))?;
     let found: Vec<SocketAddr> = found.collect();

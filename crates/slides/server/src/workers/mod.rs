@@ -1,18 +1,19 @@
-//! Workers: other processes, here or on other hosts, that decompress, scale and encode, too.
+//! Workers: other processes, here or on other hosts, that share in decompressing, scaling and
+//! encoding.
 //!
 //! ```text
 //! command    the worker: `seekwire slides worker`
-//! wire       what goes between a worker and the server
+//! wire       the messages between a worker and the server
 //! remote     one worker, as the server sees it
-//! allowance  what workers may make the server spend
-//! launched   how both find each other in a job of mpiexec or srun
+//! allowance  limits on the resources that workers cost the server
+//! launched   how server and workers find each other in an mpiexec or srun job
 //! ```
 //!
-//! The processes of a job of `seekwire-flow` are the same from its beginning to its end, and here
-//! they come and go. So each worker has a job of its own, of two processes, whose meeting lets in
-//! whoever knows the secret and nobody else. Which workers there are decides of what copies the
-//! [farms](crate::render::farm) consist, which deal the work: when one comes or goes, they begin
-//! anew, and what was begun before is done to its end.
+//! The processes of a `seekwire-flow` job are the same from its beginning to its end, but workers
+//! come and go. So each worker has a job of its own, with two processes, and a handshake that
+//! admits only workers that know the secret. The set of workers determines the copies in the
+//! [farms](crate::render::farm), which distribute the work: when it changes, farms start new
+//! pipelines, and the old ones complete their jobs.
 
 pub(crate) mod allowance;
 pub(crate) mod command;
@@ -44,34 +45,33 @@ use allowance::{Allowed, Way, shared_out};
 use remote::{Answers, Elsewhere, Given, Jobs, Remote, State};
 use wire::{PATIENCE, SEED};
 
-/// So often it is looked whether they are heard of. When they come and go, farms begin anew no more
-/// often.
+/// How often the workers are checked. Farms start new pipelines at most this often.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// After so long without anybody who comes, waiting begins anew.
+/// How long to listen for a worker before listening again.
 const WAIT: Duration = Duration::from_secs(3600);
 
-/// So long a worker for which there is no place may take to hear that.
+/// How long a worker may take to receive the message that turns it away.
 const TELL: Duration = Duration::from_secs(2);
 
-/// So long it may take to send workers home.
+/// How long ending the workers' sessions may take.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Hosts of which it is known that this was told of them.
+/// Maximum hosts remembered in order to log each refusal once.
 const HOSTS: usize = 256;
 
-/// Why one end does not believe the other.
+/// Why the handshake may fail.
 pub(crate) const OTHER: &str = "it has another secret, is of another version, or the address by \
     which the worker reaches the server is not one of the server's own";
 
-/// Before somebody is waited for again, where that has failed.
+/// Pause after a failure to listen for workers.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The workers of a server.
 pub(crate) struct Workers {
     address: SocketAddr,
     most: Allowed,
-    /// For what is on its way to them.
+    /// Memory for blocks on their way to them.
     memory: Arc<Semaphore>,
     state: Mutex<Known>,
     change: Condvar,
@@ -81,15 +81,15 @@ pub(crate) struct Workers {
 struct Known {
     remotes: Vec<Arc<Remote>>,
     is_over: bool,
-    /// Somebody has something to see.
+    /// True if there is a change to process.
     is_new: bool,
     come: u64,
     gone: u64,
 }
 
 impl Workers {
-    /// Lets in who comes and knows the secret, until [`end`](Self::end), but no more than so many, and
-    /// gives work to so many threads of all of them.
+    /// Admits workers that know the secret until [`end`](Self::end), up to the allowed number, and
+    /// gives work to the allowed number of their threads.
     ///
     /// # Errors
     ///
@@ -113,7 +113,7 @@ impl Workers {
         self.address
     }
 
-    /// Threads of workers that are given work at most.
+    /// Maximum threads of workers that are given work.
     pub(crate) fn threads(&self) -> usize {
         self.most.threads
     }
@@ -122,14 +122,14 @@ impl Workers {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those that are there, and how many have come and gone since the start.
+    /// The current workers, and how many have come and gone since the start.
     pub(crate) fn all(&self) -> (Vec<Arc<Remote>>, u64, u64) {
         let state = self.state();
         (state.remotes.clone(), state.come, state.gone)
     }
 
-    /// Nobody is let in any more, and all that are there are sent home. Waits until they have been
-    /// told so, but not for long.
+    /// Admits no more workers, and ends the sessions of the current ones. Waits briefly until they
+    /// have been notified.
     pub(crate) fn end(&self) {
         let until = Instant::now() + FAREWELL;
         let mut state = self.state();
@@ -149,7 +149,7 @@ impl Workers {
         }
     }
 
-    /// Something has changed.
+    /// Signals a change.
     pub(crate) fn look(&self) {
         self.state().is_new = true;
         self.change.notify_all();
@@ -166,7 +166,7 @@ impl Workers {
             let come = self.meet(listener, secret, &remote, &refusals);
             match come {
                 Ok(running) => {
-                    // Before another one is let in, it counts.
+                    // The worker counts before another one is admitted.
                     let mut state = self.state();
                     if state.remotes.len() >= self.most.workers {
                         drop(state);
@@ -185,7 +185,7 @@ impl Workers {
                     let goes_on = Arc::clone(&running);
                     let run = spawn("worker", move || workers.run(&its, goes_on));
                     if let Err(error) = run {
-                        tracing::error!("a worker is sent home: {error:#}");
+                        tracing::error!("a worker was turned away: {error:#}");
                         running.finish();
                         running.wait_for_links();
                         self.goes(&remote);
@@ -200,7 +200,7 @@ impl Workers {
         }
     }
 
-    /// Waits for the next one.
+    /// Waits for the next worker.
     fn meet(
         self: &Arc<Self>,
         listener: &TcpListener,
@@ -224,7 +224,7 @@ impl Workers {
         let asked = Arc::downgrade(self);
         let is_over = move || {
             let is_over = asked.upgrade().is_none_or(|workers| workers.state().is_over);
-            is_over.then(|| "the server ends".to_owned())
+            is_over.then(|| "the server is shutting down".to_owned())
         };
         let job = Job {
             rank: 0,
@@ -238,18 +238,18 @@ impl Workers {
         graph.start_and_tell(&job, SEED, Some(Arc::clone(refusals)))
     }
 
-    /// Tells a worker for which there is no place that it is so, and sends it home. Whoever comes
-    /// next waits meanwhile, so this costs no more than one worker does, however many come.
+    /// Informs a worker for which there is no place, and ends its session. Others wait meanwhile,
+    /// so turning away any number of workers costs no more than one.
     fn turn_away(&self, remote: &Remote, running: &Running) {
         remote.turn_away(self.most.workers);
         let unit = Unit::new("").deadline(Instant::now() + TELL).expires();
-        // One that does not listen is not told.
+        // A worker that does not read misses the message.
         let _ = running.submit(unit).wait();
         running.finish();
         running.wait_for_links();
     }
 
-    /// A worker is there, until it goes.
+    /// Runs the session of a worker.
     fn run(&self, remote: &Arc<Remote>, running: Arc<Running>) {
         let unit = Arc::new(running.submit(Unit::new("")));
         remote.begins(&running, &unit);
@@ -270,7 +270,7 @@ impl Workers {
             Err(failure) => tracing::error!("{} is given up: {failure}", remote.name()),
         }
         running.finish();
-        // As long as it speaks, whatever it was told, it takes threads and memory here, and counts.
+        // While the connection exists, the worker takes threads and memory here, and counts.
         running.wait_for_links();
         drop((unit, running));
         self.goes(remote);
@@ -284,10 +284,10 @@ impl Workers {
         self.look();
     }
 
-    /// Keeps the farms as the workers are.
+    /// Keeps the copies of the farms in line with the workers.
     fn watch(&self, images: &Images) {
         let mut known: Vec<(u64, usize)> = Vec::new();
-        // Of whom it was told that there is not enough for them.
+        // The last set of workers for which there were not enough threads.
         let mut refused = known.clone();
         let (mut changed, told) = (None::<Instant>, Told::default());
         loop {
@@ -308,7 +308,7 @@ impl Workers {
             let given = self.share_out(&remotes, &told);
             let now: Vec<(u64, usize)> =
                 given.iter().map(|one| (one.remote.number, one.threads)).collect();
-            // One that comes and goes again and again shall not keep the server at that.
+            // A worker that comes and goes repeatedly must not keep the server busy.
             let is_early = changed.is_some_and(|changed| changed.elapsed() < LOOK);
             if now == known || is_early || images.is_changing() {
                 continue;
@@ -322,7 +322,7 @@ impl Workers {
                     }
                     (known, refused, changed) = (now, Vec::new(), Some(Instant::now()));
                 }
-                // There may be threads the next time.
+                // There may be enough threads the next time.
                 Err(error) => {
                     if now != refused {
                         tracing::error!("the workers stay as they were: {error:#}");
@@ -334,7 +334,8 @@ impl Workers {
         }
     }
 
-    /// Those that are given work, and how many threads of each. That these are not all is told once.
+    /// The workers that are given work, and with how many threads. If some threads get none, this
+    /// is logged once.
     fn share_out(&self, remotes: &[Arc<Remote>], told: &Told) -> Vec<Given> {
         let threads = |remote: &Arc<Remote>| remote.hello().map_or(0, |hello| hello.threads);
         let offered: Vec<usize> = remotes.iter().map(threads).collect();
@@ -346,13 +347,13 @@ impl Workers {
         }
         told.sweep();
         let given = shared_out(most, &offered);
-        // For one that gets nothing, nothing changes.
+        // A worker that gets no work does not affect the farms.
         let given = remotes.iter().zip(given).filter(|(_, threads)| *threads > 0);
         given.map(|(remote, threads)| Given { remote: Arc::clone(remote), threads }).collect()
     }
 }
 
-/// That there are as many workers as there may be, and what to do.
+/// The message that the maximum number of workers has been reached, with advice.
 pub(crate) fn too_many(most: usize) -> String {
     format!(
         "there are {most} workers, as many as the server lets come: another one is sent away, and \
@@ -360,11 +361,11 @@ pub(crate) fn too_many(most: usize) -> String {
     )
 }
 
-/// Tells of each host once that a worker there is not let in.
+/// Logs refused workers, once per host.
 fn refusals() -> Arc<Refusals> {
     let known = Mutex::new(LruCache::new(NonZeroUsize::MIN.saturating_add(HOSTS)));
     Arc::new(move |from: SocketAddr, why: &Refusal| {
-        // Who looks for open ports is no worker.
+        // A port scanner is not a worker.
         if *why != Refusal::NoProof {
             return tracing::debug!("{from} is no worker: {why:?}");
         }
@@ -379,7 +380,7 @@ fn listen(error: io::Error) -> MeetError {
     MeetError::Listen(error)
 }
 
-/// A thread that nobody waits for.
+/// Starts a detached thread.
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
     let thread = thread::Builder::new().name(name.to_owned()).spawn(run);
     thread.map(drop).context("no thread for workers")

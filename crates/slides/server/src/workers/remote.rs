@@ -1,8 +1,7 @@
-//! One worker, as the server sees it.
+//! One worker, as seen by the server.
 //!
-//! Whoever has work for it calls, and waits for the answer. If the worker is gone, has stopped or
-//! gives no answer that can be right, there is none: then the caller does the work itself, so that
-//! nothing is lost but time.
+//! A caller sends work, and waits for the answer. If the worker is gone, has stopped or returns an
+//! implausible answer, the caller gets none and does the work itself, so only time is lost.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -17,36 +16,36 @@ use crate::workers::Workers;
 use crate::workers::allowance::Way;
 use crate::workers::wire::{MOST, MOST_THREADS, SUFFIX, Task, Word};
 
-/// A worker of which nothing comes for so long, not even a part of an answer, gets nothing more
-/// until it does.
+/// A worker that sends nothing for this long, not even a part of an answer, is given no work until
+/// it does.
 const SILENT: Duration = Duration::from_secs(1);
 
-/// One that has not said who it is after that is given up.
+/// How long a worker may take to introduce itself.
 const NAMELESS: Duration = Duration::from_secs(10);
 
-/// What a worker is in its job with the server, which is the other process of it.
+/// The worker's rank in its job with the server, which is the other process.
 const RANK: u32 = 1;
 
-/// So often a caller looks whether it waits in vain.
+/// How often a caller checks whether waiting is still useful.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// So long a worker has for a job, with those before it. One that has answered nothing meanwhile gets
-/// nothing more until it does.
+/// How long a worker may take for a job and those before it. One that answers nothing in this time
+/// is given no work until it does.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// It was never late.
+/// Value of `late` for a worker that was never late.
 const NEVER: u64 = u64::MAX;
 
-/// What becomes of a worker.
+/// The state of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It has not said who it is.
+    /// It has not introduced itself yet.
     New = 0,
     /// It works.
     Works = 1,
-    /// It says nothing, or answers nothing.
+    /// It is silent, or answers nothing.
     Silent = 2,
-    /// It does not come back.
+    /// It will not come back.
     Gone = 3,
 }
 
@@ -61,7 +60,7 @@ impl State {
     }
 }
 
-/// Who a worker says that it is.
+/// A worker's introduction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) host: String,
@@ -77,29 +76,29 @@ impl Hello {
     }
 }
 
-/// A worker that has come.
+/// A connected worker.
 pub(crate) struct Remote {
     pub(crate) number: u64,
     came: Instant,
     hello: OnceLock<Hello>,
     state: AtomicU8,
-    /// When it last said something, in milliseconds after it came.
+    /// When its last message came, in milliseconds after it connected.
     heard: AtomicU64,
-    /// Of its threads, those that are given work.
+    /// How many of its threads are given work.
     pub(crate) given: AtomicUsize,
     way: Way,
-    /// Numbers of jobs.
+    /// Sends the numbers of jobs.
     jobs: Mutex<Option<Sender<u64>>>,
     todo: Mutex<Receiver<u64>>,
     waiting: Mutex<HashMap<u64, Client>>,
     next: AtomicU64,
-    /// Answers that it has given, and how many it had when something was asked that it did not answer
-    /// in time.
+    /// Answers that it has given, and their number when a job was sent that it did not answer in
+    /// time.
     answers: AtomicU64,
     late: AtomicU64,
-    /// The pipeline to it, and the unit of work that runs as long as the worker is there.
+    /// The pipeline to it, and the unit of work that runs as long as the worker is present.
     link: Mutex<Option<(Arc<Running>, Arc<UnitHandle>)>>,
-    /// Blocks that it was done with, and those that had to be done elsewhere.
+    /// Blocks that it processed, and those that had to be processed elsewhere.
     pub(crate) done: AtomicU64,
     pub(crate) undone: AtomicU64,
 }
@@ -111,10 +110,10 @@ pub(crate) struct Given {
     pub(crate) threads: usize,
 }
 
-/// Who waits for a job.
+/// A caller that waits for a job.
 struct Client {
     answer: SyncSender<Option<Bytes>>,
-    /// What the worker is to be sent; `None`: it was.
+    /// The job to send; `None` once sent.
     job: Option<Bytes>,
 }
 
@@ -154,7 +153,7 @@ impl Remote {
         }
     }
 
-    /// Changes the state, which nobody does once it is gone; true if it was another one.
+    /// Changes the state, unless the worker is gone. Returns true if the state was different.
     fn becomes(&self, state: State) -> bool {
         let change = |old: u8| {
             let keeps = old == State::Gone as u8 || old == state as u8;
@@ -167,13 +166,13 @@ impl Remote {
         self.hello.get()
     }
 
-    /// For people.
+    /// A name for logs and pages.
     pub(crate) fn name(&self) -> String {
         let host = self.hello().map_or("nameless", |hello| &hello.host);
         format!("worker {} on {host}", self.number)
     }
 
-    /// Looks whether it is still heard of, as often as its state shall be true.
+    /// Updates the state, which is only as current as the last call.
     pub(crate) fn look(&self) {
         let since = Duration::from_millis(self.heard.load(Ordering::SeqCst));
         let silence = self.came.elapsed().saturating_sub(since);
@@ -181,8 +180,8 @@ impl Remote {
         self.judge(silence, link.unwrap_or(silence));
     }
 
-    /// By how long ago the last word came, and the last byte: on a slow link, the word that it is
-    /// there waits behind an answer.
+    /// Judges by the time since the last message and the last byte: on a slow link, a heartbeat may
+    /// be queued behind an answer.
     fn judge(&self, silence: Duration, of_link: Duration) {
         let is_late = self.late.load(Ordering::SeqCst) == self.answers.load(Ordering::SeqCst);
         let is_silent = silence.min(of_link) > SILENT || is_late;
@@ -192,12 +191,12 @@ impl Remote {
                 tracing::info!(threads, "{} has come", self.name());
             }
             State::New if silence > NAMELESS => {
-                tracing::warn!("worker {} does not say who it is", self.number);
+                tracing::warn!("worker {} has not introduced itself", self.number);
                 self.end();
             }
             State::Works if is_silent && self.becomes(State::Silent) => {
                 let does = if is_late { "answers" } else { "says" };
-                tracing::warn!("{} {does} nothing, and gets nothing more", self.name());
+                tracing::warn!("{} {does} nothing, and is given no more work", self.name());
             }
             State::Silent if !is_silent && self.becomes(State::Works) => {
                 tracing::info!("{} is back", self.name());
@@ -206,16 +205,16 @@ impl Remote {
         }
     }
 
-    /// The pipeline to it runs.
+    /// The pipeline to it has started.
     pub(crate) fn begins(&self, running: &Arc<Running>, unit: &Arc<UnitHandle>) {
         *locked(&self.link) = Some((Arc::clone(running), Arc::clone(unit)));
-        // Somebody may have ended it before.
+        // It may have been ended before.
         if self.state() == State::Gone {
             self.end();
         }
     }
 
-    /// All that it is told is that there are so many workers already.
+    /// Informs the worker that there are already `workers` others, and sends nothing else.
     pub(crate) fn turn_away(&self, workers: usize) {
         let word = Word::Full(u32::try_from(workers).unwrap_or(u32::MAX)).behind(Vec::new());
         let (answer, _) = mpsc::sync_channel(1);
@@ -228,7 +227,7 @@ impl Remote {
         }
     }
 
-    /// It gets nothing more, and whoever waits for it is told so.
+    /// Ends the session: the worker is sent nothing more, and its callers get no answer.
     pub(crate) fn end(&self) {
         self.becomes(State::Gone);
         *locked(&self.jobs) = None;
@@ -239,7 +238,7 @@ impl Remote {
         }
     }
 
-    /// Has work done; `None`: it was not, for whatever reason.
+    /// Has the worker process a block; `None` if it did not, for whatever reason.
     pub(crate) fn call(
         &self,
         task: Task,
@@ -251,7 +250,7 @@ impl Remote {
         counter.fetch_add(1, Ordering::Relaxed);
         let answer = answer?;
         if !fits(&answer) {
-            tracing::error!("{}: an answer that cannot be right; it is given up", self.name());
+            tracing::error!("{}: an implausible answer; the worker is dropped", self.name());
             self.end();
             return None;
         }
@@ -262,7 +261,7 @@ impl Remote {
         if self.state() != State::Works || block.len() > MOST - SUFFIX {
             return None;
         }
-        // What there is no memory for on the way is done here.
+        // If there is no memory for the transfer, the caller does the work here.
         let taken = self.way.take(block.len() + SUFFIX)?;
         let (began, answers) = (Instant::now(), self.answers.load(Ordering::SeqCst));
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -274,7 +273,7 @@ impl Remote {
         let is_sent = locked(&self.jobs).as_ref().is_some_and(|jobs| jobs.send(number).is_ok());
         let outcome = if is_sent { self.answer(&answered) } else { None };
         let client = locked(&self.waiting).remove(&number);
-        // What was sent is answered by any that works, even if nobody waits for it any more.
+        // A working worker answers every job sent, even if no caller waits any more.
         let is_sent = client.is_some_and(|client| client.job.is_none());
         if is_sent && began.elapsed() >= LONGEST {
             self.lets_wait(answers);
@@ -282,17 +281,17 @@ impl Remote {
         outcome
     }
 
-    /// It has not answered in time what was asked when it had given so many answers.
+    /// Marks the worker as late, if it has answered nothing since it had given `answers` answers.
     fn lets_wait(&self, answers: u64) {
         if self.answers.load(Ordering::SeqCst) == answers {
             self.late.store(answers, Ordering::SeqCst);
         }
     }
 
-    /// Waits for the next job for which somebody waits; `None`: there are none any more.
+    /// Waits for the next job that a caller still waits for; `None` if there are no more.
     fn next(&self) -> Option<Bytes> {
         loop {
-            // There is one copy and one unit, so nobody waits for this lock.
+            // There is only one copy and one unit, so this lock is never contended.
             let number = locked(&self.todo).recv().ok()?;
             let mut waiting = locked(&self.waiting);
             let job = waiting.get_mut(&number).and_then(|client| client.job.take());
@@ -302,8 +301,8 @@ impl Remote {
         }
     }
 
-    /// Waits for it while the worker works. One that says that it does, and does not answer, is
-    /// not waited for: the work is done here, too.
+    /// Waits for the answer while the worker works. If heartbeats come but no answer does, this
+    /// gives up, and the caller does the work here.
     fn answer(&self, answered: &Receiver<Option<Bytes>>) -> Option<Bytes> {
         let since = Instant::now();
         loop {
@@ -316,30 +315,31 @@ impl Remote {
         }
     }
 
-    /// What it says.
+    /// Processes a message of the worker.
     fn says(&self, word: Word, bytes: Bytes) -> Result<(), FilterError> {
         let heard = u64::try_from(self.came.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.heard.store(heard, Ordering::SeqCst);
         match word {
             Word::Hello(threads) => {
-                let hello = Hello::new(threads, &bytes).ok_or("it says nonsense of itself")?;
-                self.hello.set(hello).map_err(|_| "it says twice who it is")?;
+                let hello = Hello::new(threads, &bytes).ok_or("its introduction is invalid")?;
+                self.hello.set(hello).map_err(|_| "it introduced itself twice")?;
             }
             Word::Answer(is_done, number) if self.hello().is_some() => {
                 self.answers.fetch_add(1, Ordering::SeqCst);
-                // Nobody may wait any more. What it could not do is done here, which says why.
+                // No caller may be waiting any more. A failed job is repeated here, which reports
+                // the error.
                 if let Some(client) = locked(&self.waiting).remove(&number) {
                     let _ = client.answer.try_send(is_done.then_some(bytes));
                 }
             }
             Word::Beat if self.hello().is_some() => {}
-            _ => return Err("it says what a worker does not say".into()),
+            _ => return Err("it sent an unexpected message".into()),
         }
         Ok(())
     }
 }
 
-/// At the server: gives the worker what callers have for it.
+/// At the server: sends the worker the jobs of callers.
 pub(crate) struct Jobs(pub(crate) Arc<Remote>);
 
 impl Filter for Jobs {
@@ -350,7 +350,7 @@ impl Filter for Jobs {
     }
 }
 
-/// At the server: takes what the worker says.
+/// At the server: receives the messages of the worker.
 pub(crate) struct Answers {
     pub(crate) remote: Arc<Remote>,
     pub(crate) workers: Weak<Workers>,
@@ -358,7 +358,7 @@ pub(crate) struct Answers {
 
 impl Filter for Answers {
     fn process(&mut self, block: Block, _: usize, _: &mut Outputs<'_>) -> Result<(), FilterError> {
-        let (word, bytes) = Word::of(block.into()).ok_or("a block that says nothing")?;
+        let (word, bytes) = Word::of(block.into()).ok_or("an invalid message")?;
         let is_hello = matches!(word, Word::Hello(_));
         self.remote.says(word, bytes)?;
         if let Some(workers) = self.workers.upgrade().filter(|_| is_hello) {
@@ -368,7 +368,7 @@ impl Filter for Answers {
     }
 }
 
-/// What runs at the other end.
+/// The filters at the other end.
 pub(crate) struct Elsewhere;
 
 impl Filter for Elsewhere {}
@@ -403,7 +403,7 @@ mod tests {
         let job = remote.next().unwrap();
         let (word, bytes) = Word::of(job).unwrap();
         assert_eq!((word, &bytes[..]), (Word::Job(Task::Finish, 0), &b"tile"[..]));
-        // To nobody's question.
+        // An answer to no question.
         remote.says(Word::Answer(true, 9), Bytes::from_static(b"none")).unwrap();
         remote.says(Word::Answer(true, 0), Bytes::from_static(b"right")).unwrap();
         assert_eq!(first.join().unwrap(), Some(Bytes::from_static(b"right")));
@@ -435,9 +435,9 @@ mod tests {
         remote.next().unwrap();
         assert!(remote.becomes(State::Silent));
         assert_eq!(waits.join().unwrap(), None);
-        // What was not sent is not kept for it.
+        // An unsent job is not kept.
         assert!(locked(&remote.waiting).is_empty());
-        // Its answer comes late, and it is back.
+        // Its answer comes late, and it works again.
         remote.says(Word::Answer(true, 0), Bytes::from_static(b"late")).unwrap();
         remote.look();
         assert_eq!(remote.state(), State::Works);
@@ -453,7 +453,7 @@ mod tests {
         assert_eq!(remote.state(), State::Silent);
         remote.judge(long, short);
         assert_eq!(remote.state(), State::Works);
-        // Who has not said who it is may say anything else for as long as it likes.
+        // A worker that has not introduced itself may send anything else for any length of time.
         let nameless = new();
         nameless.judge(NAMELESS + SILENT, short);
         assert_eq!(nameless.state(), State::Gone);
@@ -475,12 +475,12 @@ mod tests {
         remote.lets_wait(0);
         remote.says(Word::Beat, Bytes::new()).unwrap();
         assert_eq!(judged(), State::Silent);
-        // Nobody waits longer for what was asked after that.
+        // Later jobs are not waited for any longer.
         assert_eq!(waits.join().unwrap(), None);
         assert_eq!(call(&remote).join().unwrap(), None);
         answers(0);
         assert_eq!(judged(), State::Works);
-        // Something else was answered in time, so it goes on.
+        // Another job was answered in time, so the worker keeps working.
         answers(1);
         remote.lets_wait(1);
         assert_eq!(judged(), State::Works);
@@ -501,7 +501,7 @@ mod tests {
         let job = remote.next().unwrap();
         remote.says(Word::Answer(true, 0), Bytes::from_static(b"right")).unwrap();
         assert_eq!(waits.join().unwrap(), Some(Bytes::from_static(b"right")));
-        // It is on its way until nobody has it.
+        // The block is on its way until it is dropped.
         let whole = memory.available_permits();
         drop(job);
         assert!(memory.available_permits() > whole);
@@ -514,7 +514,7 @@ mod tests {
         while locked(&remote.waiting).len() < 2 {
             std::thread::yield_now();
         }
-        // The first one gives it up before it is sent, as one that has waited for too long.
+        // The first caller gives up before the job is sent, as after waiting too long.
         drop(locked(&remote.waiting).remove(&0));
         let (word, _) = Word::of(remote.next().unwrap()).unwrap();
         assert_eq!(word, Word::Job(Task::Finish, 1));

@@ -1,4 +1,4 @@
-//! What goes between the server and one worker: a pipeline of two processes.
+//! The protocol between the server and one worker: a pipeline of two processes.
 //!
 //! ```text
 //! server (rank 0)                          worker (rank 1)
@@ -6,61 +6,62 @@
 //! answers <── result, number, bytes ────── give <──┘
 //! ```
 //!
-//! It is the same however many threads the worker has, so each worker can be a job of its own: one
-//! that is lost takes nobody with it, and others come when they like.
+//! The pipeline is the same however many threads the worker has, so each worker can have a job of
+//! its own: losing one does not affect the others, and workers can come at any time.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use seekwire_flow::{Factory, Graph, GraphError, Ports, StreamOptions};
 
-/// Both ends have to be of the same version: what is in blocks is nobody's format.
+/// Both ends must have the same version: the contents of blocks are not a stable format.
 pub(crate) const SEED: &[u8] = concat!("seekwire slides ", env!("CARGO_PKG_VERSION")).as_bytes();
 
-/// How long one may say nothing before the link is given up. Work is taken from it sooner.
+/// How long either end may be silent before the link is closed. A silent worker is given no more
+/// work well before that.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// So often a worker says that it is there.
+/// Interval of a worker's heartbeats.
 pub(crate) const BEAT: Duration = Duration::from_millis(200);
 
-/// Bytes that each of the two streams may hold: the largest block, and small ones beside it.
+/// Maximum bytes in each of the two streams: the largest block, and small ones beside it.
 const LIMIT: usize = MOST + (1 << 20);
 
-/// Bytes of the largest block that goes to a worker or comes back.
+/// Bytes of the largest block sent to a worker or back.
 pub(crate) const MOST: usize = 16 << 20;
 
-/// Threads that a worker may have.
+/// Maximum threads of a worker.
 pub(crate) const MOST_THREADS: u32 = 1024;
 
-/// What a worker can do.
+/// The kinds of work for a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Task {
-    /// A stored tile becomes pixels.
+    /// Converts a stored tile to pixels.
     Decompress,
-    /// Pixels of a region become an encoded image.
+    /// Converts pixels of a region to an encoded image.
     Finish,
 }
 
-/// What a block says, whose bytes go before it.
+/// The message of a block, which follows its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Word {
-    /// To the worker: do this.
+    /// To the worker: a job.
     Job(Task, u64),
-    /// To the worker: there are so many workers, and no place for another one. Nothing else comes.
+    /// To the worker: the maximum number of workers has been reached. Nothing else follows.
     Full(u32),
-    /// From it: this came of it; `false`: what is wrong.
+    /// From the worker: the result of a job, or its failure if `false`.
     Answer(bool, u64),
-    /// First of all: so many threads; the bytes are the name of its host.
+    /// The worker's first message: its number of threads; the bytes are the name of its host.
     Hello(u32),
-    /// It is there.
+    /// A heartbeat.
     Beat,
 }
 
-/// Behind the bytes of each block: what kind of word it is, and a number.
+/// Bytes appended to each block: the kind of message, and a number.
 pub(crate) const SUFFIX: usize = 1 + 8;
 
 impl Word {
-    /// Makes a block of bytes, without a copy if they have room for [`SUFFIX`] more.
+    /// Appends the message to bytes, without a copy if they have room for [`SUFFIX`] more.
     pub(crate) fn behind(&self, mut bytes: Vec<u8>) -> Vec<u8> {
         let (kind, number) = match *self {
             Self::Job(Task::Decompress, number) => (0, number),
@@ -76,7 +77,7 @@ impl Word {
         bytes
     }
 
-    /// Takes a block apart; `None`: it says nothing.
+    /// Splits a block into message and bytes; `None` if it is invalid.
     pub(crate) fn of(mut block: Bytes) -> Option<(Self, Bytes)> {
         let at = block.len().checked_sub(SUFFIX)?;
         let number = u64::from_le_bytes(block[at + 1..].try_into().ok()?);
@@ -95,7 +96,8 @@ impl Word {
     }
 }
 
-/// The pipeline, made of `jobs`, `take`, `give` and `answers`; those of the other end do not run.
+/// The pipeline of `jobs`, `take`, `give` and `answers`; the filters of the other end do not run
+/// here.
 pub(crate) fn graph([jobs, take, give, answers]: [Factory; 4]) -> Result<Graph, GraphError> {
     let mut graph = Graph::new();
     graph.filter_by("jobs", 1, Ports::source(), jobs)?;

@@ -1,4 +1,4 @@
-// Reads a study by dicomweb-client of npm, and compares all of it with the files.
+// Reads a study with the npm package dicomweb-client, and compares all of it with the files.
 //
 //     NODE_PATH=PACKAGES node dicomweb.js ADDRESS DIRECTORY
 
@@ -6,7 +6,7 @@ const assert = require("node:assert");
 const fs = require("node:fs");
 const path = require("node:path");
 
-// It is made for browsers.
+// The client is made for browsers.
 globalThis.XMLHttpRequest = require("xhr2");
 const { api } = require("dicomweb-client");
 
@@ -16,7 +16,7 @@ const files = fs.readdirSync(directory).filter((name) => name.endsWith(".dcm"));
 const contents = files.map((name) => fs.readFileSync(path.join(directory, name)));
 const value = (dataset, tag) => dataset[tag].Value[0];
 
-// The client has errors without a text.
+// Some of the client's errors have no message.
 function told(error) {
     return error.message ?? `${error.request?.responseURL}: ${error.status}`;
 }
@@ -40,7 +40,7 @@ async function instance(client, of, metadata) {
         assert(frame.length > 0 && at >= 0, "a frame is in the file, after those before");
         at += frame.length;
     }
-    // As viewers ask that take what there is.
+    // As viewers do that accept any format.
     const either = [
         { mediaType: "image/jpeg", transferSyntaxUID: JPEG },
         { mediaType: "application/octet-stream", transferSyntaxUID: "1.2.840.10008.1.2.1" },
@@ -49,7 +49,7 @@ async function instance(client, of, metadata) {
     const [same] = await client.retrieveInstanceFrames(last);
     assert(Buffer.from(same).equals(Buffer.from(frames[count - 1])));
     if (isJpeg) {
-        // Without a transfer syntax, frames are wanted decompressed.
+        // Without a transfer syntax, frames are requested decompressed.
         const refused = client.retrieveInstanceFrames({ ...of, frameNumbers: [1] });
         await assert.rejects(refused, (error) => error.status === 406);
     } else {
@@ -66,7 +66,7 @@ async function instance(client, of, metadata) {
         assert.strictEqual(Buffer.from(shown).toString("latin1", 1, 4), "PNG");
     }
     if (!isJpeg) {
-        // The client fails where it would ask for compressed ones.
+        // The client fails when requesting compressed pixels.
         const uri = new URL(metadata["7FE00010"].BulkDataURI, address);
         const BulkDataURI = `${new URL(address).origin}${uri.pathname}`;
         const [bulk] = await client.retrieveBulkData({ BulkDataURI });

@@ -26,7 +26,7 @@ def value(found, tag):
 
 
 client = DICOMwebClient(url=sys.argv[1])
-# What fails once has failed.
+# Failed requests are not repeated.
 client.set_http_retry_params(retry=False)
 files = [dcmread(path) for path in sorted(Path(sys.argv[2]).glob("*.dcm"))]
 by_uid = {dataset.SOPInstanceUID: dataset for dataset in files}
@@ -72,7 +72,7 @@ for one in series:
 
         (told,) = [other for other in metadata if value(other, "00080018") == name]
         assert client.retrieve_instance_metadata(uid, one, name) == told
-        # The client says the name of the host without its port, which the server cannot know then.
+        # The client sends the host name without its port, so the server does not know the port.
         bulk = told.pop("7FE00010")["BulkDataURI"].split("/dicomweb", 1)[1]
         bulk = sys.argv[1] + bulk
         expected = dataset.to_json_dict(bulk_data_threshold=1 << 20, bulk_data_element_handler=str)
@@ -96,7 +96,7 @@ for one in series:
 assert read == set(by_uid)
 assert {dataset.SOPInstanceUID for dataset in client.retrieve_study(uid)} == read
 
-# Instances of all studies, and by what identifies them.
+# Instances of all studies, and searches by their identifiers.
 assert {value(one, "00080018") for one in client.search_for_instances()} == read
 number = files[0].InstanceNumber
 found = client.search_for_instances(search_filters={"InstanceNumber": number})
@@ -106,14 +106,14 @@ for one in series:
     thumbnail = client.retrieve_series_rendered(uid, one, media_types=("image/png",))
     assert thumbnail.startswith(b"\x89PNG")
 
-# The client of wsidicom opens each series, and decodes the same pixels as from the files.
+# wsidicom's client opens each series, and decodes the same pixels as from the files.
 web = WsiDicomWebClient(client)
 for one in series:
     paths = [path for path in Path(sys.argv[2]).glob("*.dcm") if dcmread(path).SeriesInstanceUID == one]
     with WsiDicom.open_web(web, uid, one) as remote, WsiDicom.open(paths) as local:
         assert remote.size == local.size
         assert len(remote.levels) == len(local.levels)
-        # Its decoder fails on frames without compression, with a TypeError of its own.
+        # Its decoder fails on uncompressed frames, with a TypeError of its own.
         if not dcmread(paths[0]).file_meta.TransferSyntaxUID.is_encapsulated:
             continue
         for level in local.levels:

@@ -1,6 +1,6 @@
-//! Chromium without a screen, told what to do by the DevTools protocol
-//! (<https://chromedevtools.github.io/devtools-protocol/>): commands and events in JSON, each with a
-//! zero behind it, through two pipes.
+//! Headless Chromium, controlled over the DevTools protocol
+//! (<https://chromedevtools.github.io/devtools-protocol/>): commands and events in JSON, each
+//! terminated by a zero byte, through two pipes.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::collections::VecDeque;
@@ -15,21 +15,21 @@ use image::RgbImage;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// So long a browser may take for anything.
+/// How long a browser may take for anything.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// A browser with a profile of its own, which ends when this is dropped.
+/// A browser with its own profile, which ends on drop.
 pub(crate) struct Browser {
     child: Child,
     commands: ChildStdin,
     messages: Receiver<Value>,
-    /// That came while an answer was waited for.
+    /// Events received while waiting for an answer.
     events: VecDeque<Value>,
     next: u64,
     _profile: TempDir,
 }
 
-/// The program, by the names that distributions give it.
+/// The name of the program in this distribution.
 fn program() -> &'static str {
     let names = ["chromium", "chromium-headless-shell"];
     let is_there = |name: &&&str| {
@@ -41,18 +41,18 @@ fn program() -> &'static str {
 
 impl Browser {
     pub(crate) fn start() -> Self {
-        // Without graphics hardware, drawing by WebGL takes five times as long as by canvas.
+        // Without graphics hardware, drawing with WebGL takes five times as long as with a canvas.
         Self::with(&["--disable-gpu", "--disable-3d-apis"])
     }
 
-    /// One that draws by WebGL, which it computes itself.
+    /// A browser that draws with WebGL, in software.
     pub(crate) fn with_webgl() -> Self {
         Self::with(&["--use-angle=swiftshader", "--enable-unsafe-swiftshader"])
     }
 
     fn with(graphics: &[&str]) -> Self {
         let profile = tempfile::tempdir().unwrap();
-        // It reads commands from the third descriptor and writes answers to the fourth.
+        // It reads commands from descriptor 3 and writes answers to descriptor 4.
         let mut child = Command::new("sh")
             .args([
                 "-c",
@@ -61,7 +61,7 @@ impl Browser {
                 program(),
             ])
             .args(["--headless", "--remote-debugging-pipe", "--no-first-run", "--hide-scrollbars"])
-            // Root cannot have the sandbox, and the pages are our own.
+            // The sandbox does not work for root, and the pages are our own.
             .args(["--no-sandbox", "--disable-dev-shm-usage"])
             .args(graphics)
             .args(["--disable-background-networking", "--disable-component-update"])
@@ -96,7 +96,7 @@ impl Browser {
         answer.unwrap_or_else(|error| panic!("{method}: {error}"))
     }
 
-    /// What a command gives, or the error that the browser answers with.
+    /// The result of a command, or the browser's error.
     fn ask(
         &mut self,
         session: Option<&str>,
@@ -124,10 +124,10 @@ impl Browser {
 
     fn message(&mut self, why: &str) -> Value {
         let message = self.messages.recv_timeout(PATIENCE);
-        message.unwrap_or_else(|error| panic!("{why}: the browser says nothing: {error}"))
+        message.unwrap_or_else(|error| panic!("{why}: the browser does not answer: {error}"))
     }
 
-    /// A page of that size; with touch, as on a telephone.
+    /// A page of that size; with touch, as on a phone.
     pub(crate) fn page(&mut self, width: u32, height: u32, has_touch: bool) -> Page<'_> {
         let created = self.call(None, "Target.createTarget", json!({ "url": "about:blank" }));
         let target = created["targetId"].as_str().unwrap().to_owned();
@@ -144,7 +144,7 @@ impl Browser {
     }
 }
 
-/// Whether the browser could not answer since the page was left while it looked.
+/// True if the browser could not answer because the page was left meanwhile.
 fn is_left(error: &Value) -> bool {
     let message = error["message"].as_str().unwrap_or_default();
     ["navigated", "context was destroyed", "Cannot find context", "Cannot find default execution"]
@@ -156,7 +156,7 @@ impl Drop for Browser {
     fn drop(&mut self) {
         let close = json!({ "id": self.next, "method": "Browser.close" });
         let _ = self.commands.write_all(format!("{close}\0").as_bytes());
-        // It says nothing more when it has ended.
+        // It sends nothing more once it has ended.
         loop {
             match self.messages.recv_timeout(PATIENCE) {
                 Ok(_) => {}
@@ -171,12 +171,12 @@ impl Drop for Browser {
     }
 }
 
-/// One page, which is closed when this is dropped.
+/// A page, which is closed on drop.
 pub(crate) struct Page<'a> {
     browser: &'a mut Browser,
     session: String,
     target: String,
-    /// Errors and warnings on the console, and requests that have failed.
+    /// Errors and warnings on the console, and failed requests.
     complaints: Vec<String>,
 }
 
@@ -186,7 +186,7 @@ impl Page<'_> {
         self.browser.call(Some(&session), method, parameters)
     }
 
-    /// Makes the window so large.
+    /// Resizes the window.
     pub(crate) fn size(&mut self, width: u32, height: u32, has_touch: bool) {
         self.call(
             "Emulation.setDeviceMetricsOverride",
@@ -195,18 +195,18 @@ impl Page<'_> {
     }
 
     pub(crate) fn open(&mut self, address: &str) {
-        // The same page at another fragment would not be loaded.
+        // Navigating to another fragment would not reload the page.
         self.call("Page.navigate", json!({ "url": "about:blank" }));
         let answer = self.call("Page.navigate", json!({ "url": address }));
         assert!(answer["errorText"].is_null(), "{address}: {answer}");
     }
 
-    /// What an expression in the page is worth, once its promise is kept.
+    /// The value of an expression in the page, after its promise is fulfilled.
     pub(crate) fn value(&mut self, expression: &str) -> Value {
         self.value_here(expression).unwrap_or_else(|error| panic!("{expression}: {error}"))
     }
 
-    /// That, or the error if the page is left for another one before.
+    /// The same, or the error if the page is left for another one meanwhile.
     fn value_here(&mut self, expression: &str) -> Result<Value, Value> {
         let parameters =
             json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
@@ -222,8 +222,8 @@ impl Page<'_> {
         value.as_f64().unwrap_or_else(|| panic!("{expression} is {value}"))
     }
 
-    /// Waits until a condition holds in the page, or in the one that a link leads to: it is looked
-    /// at each time that it is drawn.
+    /// Waits until a condition holds in the page, or in the one to which a link leads. It is
+    /// checked at each frame.
     pub(crate) fn until(&mut self, condition: &str) {
         let look = format!(
             "new Promise((resolve) => {{
@@ -260,7 +260,7 @@ impl Page<'_> {
         }
     }
 
-    /// Presses and releases the left button, or a finger, at a place in the window.
+    /// Presses and releases the left button, or a finger, at a position in the window.
     pub(crate) fn press(&mut self, (x, y): (f64, f64), has_touch: bool) {
         if has_touch {
             for points in [json!([{ "x": x, "y": y }]), json!([])] {
@@ -275,7 +275,7 @@ impl Page<'_> {
         }
     }
 
-    /// Presses and releases a key; pages know it by its name or by its number.
+    /// Presses and releases a key, which pages identify by its name or number.
     pub(crate) fn key(&mut self, key: &str, number: u8) {
         for kind in ["keyDown", "keyUp"] {
             let about = json!({ "type": kind, "key": key, "windowsVirtualKeyCode": number });
@@ -292,7 +292,7 @@ impl Page<'_> {
         self.call("Input.dispatchMouseEvent", event);
     }
 
-    /// Drags from one point to another one, with the mouse or a finger.
+    /// Drags from one point to another, with the mouse or a finger.
     pub(crate) fn drag(&mut self, from: (f64, f64), to: (f64, f64), has_touch: bool) {
         let between =
             |part: f64| (from.0 + (to.0 - from.0) * part, from.1 + (to.1 - from.1) * part);
@@ -315,13 +315,13 @@ impl Page<'_> {
         }
     }
 
-    /// Turns the wheel by a notch, away from the hand.
+    /// Turns the wheel by one notch, away from the user.
     pub(crate) fn wheel(&mut self, (x, y): (f64, f64)) {
         let event = json!({ "type": "mouseWheel", "x": x, "y": y, "deltaX": 0, "deltaY": -100 });
         self.call("Input.dispatchMouseEvent", event);
     }
 
-    /// What is seen, as a file in PNG.
+    /// A screenshot as a PNG file.
     pub(crate) fn picture(&mut self) -> Vec<u8> {
         let answer = self.call("Page.captureScreenshot", json!({ "format": "png" }));
         STANDARD.decode(answer["data"].as_str().unwrap()).unwrap()
@@ -331,9 +331,9 @@ impl Page<'_> {
         image::load_from_memory(&self.picture()).unwrap().into_rgb8()
     }
 
-    /// All that has gone wrong in the page until now.
+    /// All errors in the page so far.
     pub(crate) fn complaints(&mut self) -> Vec<String> {
-        // Events before the answer to this have come.
+        // All events before the answer to this have arrived.
         self.call("Runtime.evaluate", json!({ "expression": "0" }));
         let session = self.session.clone();
         let events = self.browser.events.drain(..).filter(|event| event["sessionId"] == *session);
@@ -344,12 +344,12 @@ impl Page<'_> {
                     Some(format!("console: {}: {}", of["type"], of["args"]))
                 }
                 "Runtime.exceptionThrown" => Some(format!("exception: {}", of["exceptionDetails"])),
-                // What the driver of the graphics says is not about the page.
+                // Messages of the graphics driver do not concern the page.
                 "Log.entryAdded" if of["entry"]["source"] == "rendering" => None,
                 "Log.entryAdded" if of["entry"]["level"] != "verbose" => {
                     Some(format!("log: {}", of["entry"]))
                 }
-                // The page gives up itself what it no longer wants.
+                // The page itself cancels requests that it no longer needs.
                 "Network.loadingFailed" if of["canceled"] != true => Some(format!("failed: {of}")),
                 "Network.responseReceived" if of["response"]["status"].as_u64() >= Some(400) => {
                     let response = &of["response"];

@@ -1,4 +1,4 @@
-//! Slides in DICOM and OME-Zarr, made of the tiles and pixels of others by pydicom and zarr.
+//! DICOM and OME-Zarr slides that pydicom and zarr make from the tiles and pixels of others.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::fs;
@@ -14,7 +14,7 @@ pub(crate) fn open(path: &Path) -> Slide {
     Slide::open(path.to_str().unwrap(), Limits::default()).unwrap()
 }
 
-/// Runs one of the programs of the reader's own tests.
+/// Runs one of the programs of the reader's tests.
 fn make(program: &str, words: &[&str], directory: &Path, of: &Value) {
     let specification = directory.join("specification.json");
     fs::write(&specification, of.to_string()).unwrap();
@@ -23,23 +23,23 @@ fn make(program: &str, words: &[&str], directory: &Path, of: &Value) {
     run(command.arg(programs.join(program)).args(words).arg(&specification));
 }
 
-/// Puts slides with channels there, and what numpy makes of them: `said.zarr` has three channels,
-/// focal planes and two times.
+/// Creates slides with channels, and numpy's pictures of them: `said.zarr` has three channels,
+/// three focal planes and two times.
 pub(crate) fn channels(directory: &Path) {
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../image/tests/make");
     let mut command = Command::new(script("slide-tools"));
     run(command.arg(programs.join("make_channels.py")).arg(directory));
 }
 
-/// A pyramid in tiles of 64 x 64, of the part of the real slide that `odd` puts there.
+/// A pyramid in tiles of 64 x 64, of the part of the real slide that `odd` creates.
 pub(crate) fn pyramid(directory: &Path, name: &str, compression: &str) -> Slide {
     let options = "--tile --pyramid --tile-width 64 --tile-height 64";
     vips(directory, &format!("tiffsave part.v {name} {options} --compression {compression}"));
     open(&directory.join(name))
 }
 
-/// Writes a series into the directory `to`: an instance for each level, with the last digits of
-/// its UID, in files that begin with `name`.
+/// Writes a series into the directory `to`: an instance for each level, numbered in the last digits
+/// of its UID, in files that begin with `name`.
 pub(crate) fn dicom(slide: &Slide, directory: &Path, to: &Path, name: &str, series: &str) {
     fs::create_dir_all(to).unwrap();
     let levels = slide.levels().into_iter().enumerate();
@@ -55,7 +55,7 @@ pub(crate) fn label(slide: &Slide, directory: &Path, to: &Path, series: &str) {
     make("make_dicom.py", &["make"], directory, &json!([of]));
 }
 
-/// The specification of an instance: of a level, or of a label, whose UID ends in the given number.
+/// The specification of an instance: a level, or a label whose UID ends in the given number.
 fn instance(
     slide: &Slide,
     (level, found): (usize, Level),
@@ -77,7 +77,7 @@ fn instance(
         Colours::YCbCr => "YBR_FULL_422",
         _ => "RGB",
     };
-    // Clients take each level for half as large as the one before, whatever the rounding.
+    // Clients assume that each level is half as large as the previous one, ignoring rounding.
     let spacing = (0.0005 * f64::from(1_u32 << level)).to_string();
     json!({
         "frames": frames, "jpeg": layout.codec == Codec::Jpeg, "photometric": photometric,

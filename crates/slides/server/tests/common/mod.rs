@@ -1,4 +1,4 @@
-//! A server in this process, at a port of loopback, and a client.
+//! A server in this process, on a loopback port, and a client.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 pub(crate) mod made;
@@ -17,13 +17,13 @@ use tokio::sync::oneshot;
 /// A server that runs until it is dropped.
 pub(crate) struct Service {
     pub(crate) address: SocketAddr,
-    /// Where workers come to.
+    /// The address for workers.
     pub(crate) workers: Option<SocketAddr>,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What was answered.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -53,10 +53,10 @@ impl Answer {
 }
 
 impl Service {
-    /// Serves what is at that place, as `change` has it.
+    /// Serves a location, with settings modified by `change`.
     pub(crate) fn start(place: &Path, change: impl FnOnce(&mut Settings)) -> Self {
         let mut settings = Settings::new(vec![place.to_str().unwrap().to_owned()]);
-        // What nobody has asked for would be counted, too.
+        // Prefetched images would be counted as well.
         settings.prefetch = 0;
         change(&mut settings);
         let (told, address) = std::sync::mpsc::channel();
@@ -64,7 +64,7 @@ impl Service {
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(2)
-                // As the program has it.
+                // As in the program.
                 .max_blocking_threads(seekwire_slides::READERS)
                 .enable_all()
                 .build()
@@ -87,7 +87,7 @@ impl Service {
         Self::start(place, |_| {})
     }
 
-    /// One that somebody else has started.
+    /// A server started elsewhere.
     pub(crate) fn at(address: SocketAddr) -> Self {
         Self { address, workers: None, end: None, thread: None }
     }
@@ -120,7 +120,7 @@ impl Service {
         Answer { status, headers, body }
     }
 
-    /// A count out of `/metrics`, by name and labels.
+    /// A count in `/metrics`, by name and labels.
     pub(crate) fn count(&self, name: &str) -> u64 {
         let answer = self.get("/metrics");
         let name = format!("seekwire_slides_{name} ");
@@ -140,14 +140,14 @@ impl Drop for Service {
     }
 }
 
-/// What a script of this repository prints: a path.
+/// The path that a script of this repository prints.
 pub(crate) fn script(name: &str) -> PathBuf {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../scripts").join(name);
     let output = run(&mut Command::new(script));
     String::from_utf8(output.stdout).unwrap().trim_end().into()
 }
 
-/// A slide of an Aperio scanner; where it is not yet, it is fetched.
+/// A slide of an Aperio scanner, fetched if it is missing.
 pub(crate) fn aperio() -> PathBuf {
     script("slide")
 }
@@ -161,13 +161,13 @@ pub(crate) fn run(command: &mut Command) -> Output {
     output
 }
 
-/// An operation of vips, in a directory; words are separated by spaces.
+/// Runs a vips operation in a directory; words are separated by spaces.
 pub(crate) fn vips(directory: &Path, words: &str) {
     run(Command::new("vips").args(words.split(' ')).current_dir(directory));
 }
 
-/// Puts `odd.tif` there, a part of the real slide: 301 x 199 pixels, with smaller levels, without
-/// loss; and the same as `part.v`, for vips.
+/// Creates `odd.tif`, a part of the real slide: 301 x 199 pixels, with smaller levels, lossless;
+/// and the same as `part.v`, for vips.
 pub(crate) fn odd(directory: &Path) -> PathBuf {
     // Made once for all tests of a program.
     static MADE: OnceLock<[Vec<u8>; 2]> = OnceLock::new();

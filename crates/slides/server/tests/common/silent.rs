@@ -1,4 +1,4 @@
-//! A web server that slides are read from, and that can be told to say nothing.
+//! A web server for slides that can be made to stop answering.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,18 +8,18 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use super::Service;
 
-/// A web server with one file at every address, which answers until it is told to be silent, or to
-/// wait.
+/// A web server with one file at every address, which answers until it is silenced or told to delay
+/// answers.
 pub(crate) struct Silent {
     pub(crate) address: SocketAddr,
     pub(crate) is_silent: Arc<AtomicBool>,
-    /// A request to which nothing is said, or not yet.
+    /// Signals a request that is not answered, or not yet.
     pub(crate) asked: Receiver<()>,
     held: Arc<Mutex<Vec<TcpStream>>>,
     gate: Arc<Gate>,
 }
 
-/// Answers go through it.
+/// Answers pass through it.
 #[derive(Default)]
 struct Gate {
     is_closed: Mutex<bool>,
@@ -63,7 +63,7 @@ impl Silent {
         Self { address, is_silent, asked, held, gate }
     }
 
-    /// Answers wait from now on, until they go on.
+    /// Delays answers until they are released.
     pub(crate) fn wait(&self) {
         self.gate.set(true);
     }
@@ -72,7 +72,7 @@ impl Silent {
         self.gate.set(false);
     }
 
-    /// Hangs up on all that wait, and on who comes from now on.
+    /// Closes all delayed connections, and every new one.
     pub(crate) fn end(&self) {
         for stream in self.held.lock().unwrap().drain(..) {
             let _ = stream.shutdown(std::net::Shutdown::Both);
@@ -121,7 +121,7 @@ fn serve(
     }
 }
 
-/// Asks, and does not wait for the answer.
+/// Sends a request, and does not wait for the answer.
 pub(crate) fn ask(service: &Service, path: &str) -> TcpStream {
     let mut client = TcpStream::connect(service.address).unwrap();
     write!(client, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();

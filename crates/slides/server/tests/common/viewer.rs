@@ -1,4 +1,4 @@
-//! The viewer in a page: when it is still, how it is laid out, and pictures of it, which are left in
+//! The viewer in a page: waits until it is at rest, checks its layout, and saves screenshots in
 //! `tmp/slides-in-a-browser` of the target directory.
 #![allow(dead_code, reason = "each test program uses a part")]
 
@@ -12,7 +12,7 @@ use super::driver::Page;
 /// OpenSeadragon's viewer, in the page.
 pub(crate) const VIEWER: &str = "OpenSeadragon.getViewer(document.getElementById('slide'))";
 
-/// All that is to be drawn has been drawn, and nothing moves.
+/// Everything has been drawn, and nothing moves.
 pub(crate) const SETTLED: &str = "(() => { const viewer = OpenSeadragon.getViewer(document.getElementById('slide'));
     const item = viewer.world.getItemAt(0);
     const is_near = (one, other) => Math.abs(one - other) < 1e-6;
@@ -25,7 +25,7 @@ pub(crate) fn settle(page: &mut Page<'_>) {
     settle_by(page, SETTLED);
 }
 
-/// Waits until a condition holds, and that is seen.
+/// Waits until a condition holds and the result is visible.
 pub(crate) fn settle_by(page: &mut Page<'_>, condition: &str) {
     let frames = "new Promise((seen) => requestAnimationFrame(() => requestAnimationFrame(() => seen(true))))";
     loop {
@@ -45,7 +45,8 @@ pub(crate) fn keep(page: &mut Page<'_>, name: &str) -> RgbImage {
     image::load_from_memory(&picture).unwrap().into_rgb8()
 }
 
-/// No element is outside of the window, and what lies over the slide does not lie on each other.
+/// Checks that no element is outside the window, and that the elements over the slide do not
+/// overlap.
 pub(crate) fn check_layout(page: &mut Page<'_>) {
     let wrong = page.value(
         "(() => {

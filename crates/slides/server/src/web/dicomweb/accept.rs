@@ -1,5 +1,5 @@
-//! What a client takes (RFC 9110, section 12.5.1), with the types inside of `multipart/related` and
-//! the transfer syntaxes that DICOMweb adds (PS3.18, section 8.7).
+//! Content negotiation (RFC 9110, section 12.5.1), with the types inside `multipart/related` and
+//! the transfer syntaxes of DICOMweb (PS3.18, section 8.7).
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -11,15 +11,15 @@ use crate::failure::{Failure, Result};
 
 const MULTIPART: &str = "multipart/related";
 
-/// Something that can be given out.
+/// A representation that can be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Offer<'a> {
-    /// Whether it is in parts of `multipart/related`.
+    /// True if it consists of parts of `multipart/related`.
     pub(super) is_multipart: bool,
     pub(super) kind: &'static str,
-    /// Empty if there is none, or if parts have several.
+    /// The transfer syntax; empty if there is none, or if parts have several.
     pub(super) syntax: &'a str,
-    /// Whether it is only for who names the transfer syntax, or takes every one.
+    /// True if it is only for clients that name the transfer syntax, or accept any.
     pub(super) is_special: bool,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for Offer<'_> {
     }
 }
 
-/// The one of the offers that the client likes best; of equal ones the first.
+/// The offer that the client prefers; of equal ones the first.
 pub(super) fn choose<'o, 'a>(
     headers: &HeaderMap,
     query: &[(String, String)],
@@ -69,13 +69,13 @@ pub(super) fn choose<'o, 'a>(
     })
 }
 
-/// One of the types that a client takes.
+/// One of the types that a client accepts.
 struct Range {
     kind: String,
-    /// The type inside of it.
+    /// The type inside it.
     inner: Option<String>,
     syntax: Option<String>,
-    /// Of thousandths.
+    /// Quality in thousandths.
     quality: u16,
 }
 
@@ -117,13 +117,13 @@ impl Range {
     }
 }
 
-/// Whether a type is meant, by its name or as one of several.
+/// True if a range includes a type, by its name or with a wildcard.
 fn covers(range: &str, kind: &str) -> bool {
     let of = range.strip_suffix('*').filter(|of| of.ends_with('/'));
     range == "*/*" || range == kind || of.is_some_and(|of| kind.starts_with(of))
 }
 
-/// Parts between separators that are not within quotes.
+/// Splits at separators that are not in quotes.
 fn split(text: &str, separator: char) -> Vec<&str> {
     let mut is_quoted = false;
     let is_between = |character: char| {

@@ -1,4 +1,4 @@
-//! Answers in pieces that are read when they are sent, so that the largest file takes no more
+//! Responses in pieces that are read as they are sent, so that the largest file takes no more
 //! memory than one piece of it.
 
 use std::collections::hash_map::RandomState;
@@ -23,16 +23,16 @@ use crate::opened::Open;
 /// Bytes of a file that are read at once.
 const CHUNK: u64 = 256 << 10;
 
-/// Datasets that are made JSON at a time: the largest take as much memory as the tables of a slide.
+/// Datasets converted to JSON at a time: the largest take as much memory as the tables of a slide.
 static DATASETS: Semaphore = Semaphore::const_new(4);
 
-/// Between parts. Nobody could put it into a file beforehand.
+/// Separates parts. It is random, so that no file can contain it.
 pub(super) static BOUNDARY: LazyLock<String> = LazyLock::new(|| {
     let random = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", random(), random())
 });
 
-/// An instance of a slide that stays open for it.
+/// An instance, and the slide that stays open for it.
 #[derive(Clone)]
 pub(super) struct Held {
     pub(super) open: Arc<Open>,
@@ -40,7 +40,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Those of a slide; without its label and other images beside it if only levels count.
+    /// The instances of a slide; without its label and other associated images if `only_levels`.
     pub(super) fn all(open: &Arc<Open>, only_levels: bool) -> Vec<Self> {
         let instances = open.slide.dicom().into_iter().flat_map(|dicom| dicom.instances());
         instances
@@ -63,12 +63,12 @@ impl Held {
 
 type Read = Box<dyn FnOnce(&Instance) -> seekwire_slides_image::Result<Bytes> + Send>;
 
-/// A piece of an answer.
+/// A piece of a response.
 pub(super) enum Piece {
     Text(Bytes),
-    /// Bytes of a file, from one on.
+    /// Bytes of a file, from an offset on.
     File(Held, u64, usize),
-    /// A frame, from 1.
+    /// A frame, counted from 1.
     Frame(Held, u32),
     /// A dataset in JSON, and the address of its pixels.
     Dataset(Held, String),
@@ -79,7 +79,7 @@ pub(super) fn text(text: impl Into<String>) -> Piece {
 }
 
 impl Piece {
-    /// Reads it.
+    /// Reads the piece.
     async fn load(self) -> Result<Bytes> {
         let permit = match &self {
             Self::Dataset(..) => Some(DATASETS.acquire().await),
@@ -94,7 +94,7 @@ impl Piece {
             }
         };
         let reading = tokio::task::spawn_blocking(move || {
-            // The client may go while this goes on.
+            // The client may disconnect meanwhile.
             let _permit = permit;
             read(held.instance()?).map_err(|error| held.open.wrong(&error))
         });
@@ -110,19 +110,19 @@ pub(super) fn file(held: Held, from: u64, to: u64) -> impl Iterator<Item = Piece
     })
 }
 
-/// What stands before the contents of a part, of that type.
+/// The boundary and header before the contents of a part of that type.
 pub(super) fn head(kind: &str, is_first: bool) -> Piece {
     let before = if is_first { "" } else { "\r\n" };
     text(format!("{before}--{}\r\nContent-Type: {kind}\r\n\r\n", *BOUNDARY))
 }
 
-/// What stands behind the last part.
+/// The closing boundary.
 pub(super) fn tail() -> impl Iterator<Item = Piece> + Send {
     iter::once(text(format!("\r\n--{}--\r\n", *BOUNDARY)))
 }
 
-/// An answer of a type. What cannot be read of its beginning is a failure; later, the answer ends
-/// before its end.
+/// A response of a type. If its beginning cannot be read, this fails; a later error truncates the
+/// response.
 pub(super) async fn answer(
     offer: &Offer<'_>,
     pieces: impl Iterator<Item = Piece> + Send + 'static,
@@ -131,7 +131,7 @@ pub(super) async fn answer(
         true => format!("{offer}; boundary={}", *BOUNDARY),
         false => offer.to_string(),
     };
-    // As far as is known without reading more than one thing: a short answer is all of that.
+    // Reads at most one piece in advance: a short response is then complete.
     let mut pieces = pieces;
     let (mut ready, mut rest) = (Vec::new(), None);
     let mut has_read = false;
@@ -158,7 +158,7 @@ pub(super) async fn answer(
     Ok(response)
 }
 
-/// Pieces, each of which is read when those before it were sent. What cannot be read ends it.
+/// Pieces, each read after the previous ones have been sent. An error ends the stream.
 pub(super) fn stream(pieces: impl Iterator<Item = Piece> + Send + 'static) -> Body {
     let load = |piece: Piece| async move {
         let failed = |failure: Failure| io::Error::other(failure.what.to_string());

@@ -1,11 +1,11 @@
-//! DICOMweb of slides in DICOM: WADO-RS and the searches of QIDO-RS (DICOM PS3.18, sections 10.4
-//! and 10.6). Files and frames are given out as they are stored.
+//! DICOMweb for slides in DICOM: WADO-RS and the searches of QIDO-RS (DICOM PS3.18, sections 10.4
+//! and 10.6). Files and frames are sent as they are stored.
 //!
 //! ```text
-//! search   studies, series, instances: found by the beginnings of files, which a scan has read
-//! accept   which of the types that there are a client takes
-//! body     answers in pieces, read while they are sent
-//! render   images that browsers show: of frames, instances and series
+//! search   studies, series, instances: found by the beginnings of files, read during a scan
+//! accept   content negotiation
+//! body     responses in pieces, read as they are sent
+//! render   images that browsers can show: of frames, instances and series
 //! ```
 
 mod accept;
@@ -41,12 +41,12 @@ const DICOM: &str = "application/dicom";
 const JSON: &str = "application/dicom+json";
 const BYTES: &str = "application/octet-stream";
 
-/// The tag of pixels, which are all that a dataset in JSON refers to.
+/// The tag of pixels, the only values to which a dataset in JSON refers.
 const PIXELS: &str = "7FE00010";
 
-/// Series of a study that are given out in one answer: that many slides are open for it.
+/// Maximum series of a study in one response: as many slides are open for it.
 const SERIES: usize = 64;
-/// Frames of one answer.
+/// Maximum frames of one response.
 const FRAMES: usize = 1024;
 
 type Parameters = Query<Vec<(String, String)>>;
@@ -78,18 +78,20 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route_layer(from_fn(guarded))
 }
 
-/// Files and metadata name patients, so a link leads here only if it is said to show all.
+/// Files and metadata name patients, so a signed link gives access only if it includes associated
+/// images.
 async fn guarded(request: Request, next: Next) -> Response {
     match request.extensions().get::<Guest>() {
         Some(guest) if !guest.sees_associated => {
-            let what = "this link does not lead to files and metadata, which may name a patient";
+            let what =
+                "this link does not give access to files and metadata, which may name a patient";
             Failure::new(StatusCode::FORBIDDEN, what).into_response()
         }
         _ => next.run(request).await,
     }
 }
 
-/// What stands in an address.
+/// The parameters of an address.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Address {
     study: Option<String>,
@@ -115,8 +117,8 @@ fn is_uid(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(is_part)
 }
 
-/// The series in DICOM that there are. A scan that is made for it does not block others, and where it
-/// is too early for one, no thread is taken.
+/// The DICOM series that exist. A scan for this does not block other requests; if it is too early
+/// for a scan, no thread is used.
 async fn index(app: &Arc<App>) -> Result<Arc<Index>> {
     if let Some(index) = app.slides.library().fresh_series(Instant::now()) {
         return Ok(index);
@@ -126,7 +128,7 @@ async fn index(app: &Arc<App>) -> Result<Arc<Index>> {
     looked.map_err(|_| Failure::internal("the series cannot be listed"))
 }
 
-/// The slides that are a study, or a series of it.
+/// The slides of a study, or of one of its series.
 async fn slides(app: &Arc<App>, address: &Address) -> Result<Vec<Arc<Open>>> {
     let (study, series) = address.uids()?;
     let within = |index: &Index| -> Vec<(String, String)> {
@@ -153,16 +155,16 @@ async fn slides(app: &Arc<App>, address: &Address) -> Result<Vec<Arc<Open>>> {
     let mut slides = Vec::with_capacity(found.len());
     for (id, series) in found {
         let open = app.slides.get(&id).await?;
-        // The file may have become another one since the scan.
+        // The file may have been replaced since the scan.
         if open.slide.dicom().is_none_or(|dicom| dicom.series() != series) {
-            return Err(Failure::not_found("there is no such study or series any more"));
+            return Err(Failure::not_found("the study or series no longer exists"));
         }
         slides.push(open);
     }
     Ok(slides)
 }
 
-/// The instances that an address means.
+/// The instances for an address.
 async fn instances(app: &Arc<App>, address: &Address) -> Result<Vec<Held>> {
     let slides = slides(app, address).await?;
     let only_levels = app.only_levels();
@@ -178,7 +180,7 @@ async fn instance(app: &Arc<App>, address: &Address) -> Result<Held> {
     found.pop().ok_or_else(|| Failure::not_found("there is no such instance"))
 }
 
-/// What tells answers apart: what the slides are, and what was made of them.
+/// An entity tag that identifies the slides and the representation.
 fn etag(held: &[Held], offer: &Offer<'_>, what: &str) -> Result<HeaderValue> {
     let mut parts = vec![env!("CARGO_PKG_VERSION").to_owned(), offer.to_string(), what.to_owned()];
     if offer.is_multipart {
@@ -192,12 +194,12 @@ fn etag(held: &[Held], offer: &Offer<'_>, what: &str) -> Result<HeaderValue> {
 }
 
 impl App {
-    /// Whether instances of labels and other images beside slides are kept back.
+    /// True if instances of labels and other associated images are withheld.
     fn only_levels(&self) -> bool {
         self.no_associated == Some(Whom::Everybody)
     }
 
-    /// With what caches have to know of an answer in DICOMweb.
+    /// Adds the headers for caches to a DICOMweb response.
     fn of_dicom(&self, response: Response, etag: HeaderValue) -> Response {
         let mut response = response::kept(response, etag, &self.cache);
         response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
@@ -210,7 +212,7 @@ impl App {
     }
 }
 
-/// Files: of a study, a series, or one.
+/// Serves files: of a study, a series, or one.
 async fn files(
     State(app): Shared,
     Path(address): Path<Address>,
@@ -236,7 +238,7 @@ async fn files(
         let name = format!("attachment; filename=\"{}.dcm\"", instance.uid());
         let of = (0, instance.length());
         let mut answer = part(&headers, one, of, offer, &etag)?;
-        // A UID that is none is not looked at here.
+        // An invalid UID is left out.
         if let Ok(name) = HeaderValue::from_str(&name) {
             answer.headers_mut().insert(CONTENT_DISPOSITION, name);
         }
@@ -255,7 +257,7 @@ async fn files(
     Ok(app.of_dicom(answer, etag))
 }
 
-/// Bytes of a file, or the part of them that is asked for.
+/// Bytes of a file, or the requested part of them.
 fn part(
     headers: &HeaderMap,
     held: &Held,
@@ -290,7 +292,7 @@ fn part(
     Ok(response)
 }
 
-/// Datasets in JSON: of a study, a series, or one.
+/// Serves datasets in JSON: of a study, a series, or one.
 async fn metadata(
     State(app): Shared,
     Path(address): Path<Address>,
@@ -319,7 +321,7 @@ async fn metadata(
     Ok(answer)
 }
 
-/// The address of all that is here, without a slash at the end.
+/// The root address of DICOMweb, without a trailing slash.
 fn root(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<String> {
     Ok(format!("{}/dicomweb", app.address(uri, headers)?))
 }
@@ -332,11 +334,11 @@ fn place(root: &str, held: &Held) -> Result<String> {
     Ok(format!("{root}/studies/{study}/series/{series}/instances/{uid}"))
 }
 
-/// Numbers of frames, which are separated by commas.
+/// Parses frame numbers separated by commas.
 fn numbers(list: &str, count: u32) -> Result<Vec<u32>> {
     let list: Vec<&str> = list.split(',').collect();
     if list.len() > FRAMES {
-        return Err(Failure::bad(format!("{FRAMES} frames at most in one request")));
+        return Err(Failure::bad(format!("at most {FRAMES} frames in one request")));
     }
     let number = |text: &str| {
         let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
@@ -348,7 +350,7 @@ fn numbers(list: &str, count: u32) -> Result<Vec<u32>> {
     list.into_iter().map(number).collect()
 }
 
-/// Frames as they are stored.
+/// Serves frames as they are stored.
 async fn frames(
     State(app): Shared,
     Path(address): Path<Address>,
@@ -362,7 +364,8 @@ async fn frames(
     stored(&app, held, (numbers, &*what, is_one), &query, &headers).await
 }
 
-/// Bytes that a dataset in JSON refers to: the pixels, which are frames if they are compressed.
+/// Serves the bytes to which a dataset in JSON refers: the pixels, or frames if they are
+/// compressed.
 async fn bulk(
     State(app): Shared,
     Path(address): Path<Address>,
@@ -371,7 +374,7 @@ async fn bulk(
 ) -> Result<Response> {
     let held = instance(&app, &address).await?;
     if address.tag.as_deref() != Some(PIXELS) {
-        return Err(Failure::not_found(format!("all values but {PIXELS} are in the metadata")));
+        return Err(Failure::not_found(format!("all values except {PIXELS} are in the metadata")));
     }
     let instance = held.instance()?;
     let Some(native) = instance.native() else {
@@ -395,7 +398,8 @@ async fn bulk(
     Ok(app.of_dicom(answer, etag))
 }
 
-/// Frames: their numbers, a text that has them, and whether it is one.
+/// Serves frames, given their numbers, the same as a text, and whether the request is for a single
+/// frame.
 async fn stored<I>(
     app: &App,
     held: Held,
@@ -410,7 +414,8 @@ where
     let instance = held.instance()?;
     let (kind, syntax) = (instance.media_type(), instance.transfer_syntax());
     let mut offers = vec![Offer::parts(kind, syntax)];
-    // Who wants bytes of what is compressed has to say that he knows it is.
+    // A client that wants compressed pixels as plain bytes must name the transfer syntax, or accept
+    // any.
     let special = kind != BYTES;
     if special {
         offers.push(Offer { is_special: true, ..Offer::parts(BYTES, syntax) });

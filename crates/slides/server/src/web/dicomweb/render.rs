@@ -1,5 +1,5 @@
 //! Rendered images (DICOM PS3.18, section 10.4.1.1.3): of a frame, of an instance, which is a level
-//! of the slide or an image beside it, and of a series, which is the slide.
+//! of the slide or an associated image, and of a series, which is the slide.
 
 use std::sync::Arc;
 
@@ -19,24 +19,26 @@ use crate::render::turn::{Quality, Turn};
 use crate::render::{Kind, Look, Picture, Shown, View};
 use crate::web::{App, Shared, response};
 
-/// Pixels of the longer side of a thumbnail, if the client does not say.
+/// Pixels of the longer side of a thumbnail, unless the client chooses.
 const THUMBNAIL: u32 = 256;
 
-/// The size and part of an image that a client asks for.
+/// The requested size and part of an image.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 struct Viewport {
-    /// The image is as large as fits in there.
+    /// The image is scaled to fit into this size.
     size: Option<(u32, u32)>,
     /// The part of the image: left, top, width, height.
     source: Option<[f64; 4]>,
 }
 
 impl Viewport {
-    /// Out of the query. What else can be asked for of images is not done.
+    /// Parses the query. Other parameters of rendered images are not supported.
     fn of(query: &[(String, String)]) -> Result<Self> {
         let not_done = ["window", "annotation", "iccprofile"];
         if let Some((name, _)) = query.iter().find(|(name, _)| not_done.contains(&&**name)) {
-            return Err(Failure::not_implemented(format!("{name}: of rendered images, viewport")));
+            return Err(Failure::not_implemented(format!(
+                "{name}: only viewport is supported for rendered images"
+            )));
         }
         let Some((_, text)) = query.iter().find(|(name, _)| name == "viewport") else {
             return Ok(Self::default());
@@ -69,7 +71,7 @@ impl Viewport {
         Ok(viewport)
     }
 
-    /// The part of an image of that size: whole pixels, of which at least one is inside.
+    /// The part of an image of that size, in whole pixels, at least one of which is inside.
     fn part(self, (width, height): (u32, u32)) -> Result<[u32; 4]> {
         let Some([left, top, wide, high]) = self.source else {
             return Ok([0, 0, width, height]);
@@ -86,7 +88,7 @@ impl Viewport {
         Ok([left, top, width, height])
     }
 
-    /// The size of that part in the viewport, which keeps its proportions.
+    /// The size of a part in the viewport, with its proportions kept.
     fn fit(self, (width, height): (u32, u32)) -> (u32, u32) {
         let Some((across, down)) = self.size else { return (width, height) };
         let (wide, high) = (f64::from(width), f64::from(height));
@@ -96,7 +98,7 @@ impl Viewport {
     }
 }
 
-/// The kind of image that a client takes.
+/// The type of image that a client accepts.
 fn offers() -> [Offer<'static>; 3] {
     [Kind::Jpeg, Kind::Png, Kind::WebP].map(|kind| Offer::single(kind.media_type(), ""))
 }
@@ -116,7 +118,7 @@ pub(super) async fn frame(
     let held = instance(&app, &address).await?;
     let list = address.frames.unwrap_or_default();
     let [number] = numbers(&list, held.instance()?.frames())?[..] else {
-        return Err(Failure::bad("one frame is rendered at a time"));
+        return Err(Failure::bad("only one frame can be rendered at a time"));
     };
     let viewport = Viewport::of(&query)?;
     let offers = offers();
@@ -147,7 +149,7 @@ pub(super) async fn frame(
     Ok(app.of_dicom(response::body(offer.kind, image), etag))
 }
 
-/// `/rendered` of a series or an instance: in its own size as far as images may have it, or in a
+/// `/rendered` of a series or an instance: in its own size, as far as images may have it, or in a
 /// viewport.
 pub(super) async fn rendered(
     State(app): Shared,
@@ -167,7 +169,7 @@ pub(super) async fn thumbnail(
 ) -> Result<Response> {
     let viewport = Viewport::of(&query)?;
     if viewport.source.is_some() {
-        return Err(Failure::bad("viewport: of a thumbnail width,height"));
+        return Err(Failure::bad("viewport: width,height for a thumbnail"));
     }
     let size = viewport.size.or(Some((THUMBNAIL, THUMBNAIL)));
     shown(&app, &address, Viewport { size, source: None }, &query, &headers).await
@@ -208,13 +210,13 @@ async fn shown(
     Ok(app.of_dicom(response::body(offer.kind, image), etag))
 }
 
-/// Whether an instance is all of what it shows, which no other one of its slide shows likewise.
+/// True if an instance is complete, and the only one of its slide that shows the same.
 fn is_alone(held: &Held, is_like: impl Fn(&seekwire_slides_image::Instance) -> bool) -> bool {
     let all = held.open.slide.dicom().into_iter().flat_map(|dicom| dicom.instances());
     held.instance().is_ok_and(|one| one.is_whole()) && all.filter(|one| is_like(one)).count() == 1
 }
 
-/// The slide in the size of one of its levels, or a part of it: that of the level's own pixels.
+/// The slide in the size of one of its levels, or a part of it: with the level's own pixels.
 fn level(app: &App, open: &Open, held: &Held, viewport: Viewport, kind: Kind) -> Result<Picture> {
     let one = held.instance()?;
     let own = one.size();
@@ -224,7 +226,7 @@ fn level(app: &App, open: &Open, held: &Held, viewport: Viewport, kind: Kind) ->
         || !is_alone(held, |other| other.is_level() && other.size() == own)
     {
         return Err(Failure::not_implemented(
-            "an instance that is no level by itself: its frames are rendered",
+            "an instance that is not a level by itself: only its frames can be rendered",
         ));
     }
     let (width, height) = open.size();
@@ -240,7 +242,7 @@ fn level(app: &App, open: &Open, held: &Held, viewport: Viewport, kind: Kind) ->
         (borders(left, wide, own.0, width), borders(top, high, own.1, height));
     let region = format!("{x},{y},{across},{down}");
     let to = viewport.fit((wide, high));
-    // Without a viewport, as large as it can be.
+    // Without a viewport, as large as possible.
     let size = match viewport.size {
         None if app.check(to).is_err() => "max".to_owned(),
         _ => format!("^{},{}", to.0, to.1),
@@ -252,7 +254,7 @@ fn level(app: &App, open: &Open, held: &Held, viewport: Viewport, kind: Kind) ->
     Ok(Picture { kind, ..request.picture(&look) })
 }
 
-/// A label or the like. It is not made larger.
+/// A label or another associated image. It is not enlarged.
 fn associated(
     app: &App,
     held: &Held,
@@ -261,7 +263,7 @@ fn associated(
     kind: Kind,
 ) -> Result<Picture> {
     if !is_alone(held, |other| other.associated() == Some(name)) || viewport.source.is_some() {
-        return Err(Failure::not_implemented("of such an image: its frames are rendered"));
+        return Err(Failure::not_implemented("for such an image, only its frames can be rendered"));
     }
     let (width, height) = viewport.size.unwrap_or((app.most.side, app.most.side));
     let (width, height) = (width.min(app.most.side), height.min(app.most.side));
@@ -277,14 +279,14 @@ fn associated(
 }
 
 impl App {
-    /// Whether an image of that size may be made.
+    /// Checks that an image of that size may be made.
     fn check(&self, (width, height): (u32, u32)) -> Result<()> {
         let (side, area) = (self.most.side, self.most.area);
         match width.max(height) <= side && u64::from(width) * u64::from(height) <= area {
             true => Ok(()),
-            false => {
-                Err(Failure::bad(format!("viewport: {side} along a side, {area} pixels at most")))
-            }
+            false => Err(Failure::bad(format!(
+                "viewport: at most {side} pixels along a side, {area} in all"
+            ))),
         }
     }
 }

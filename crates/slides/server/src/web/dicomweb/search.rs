@@ -1,5 +1,5 @@
-//! QIDO-RS (DICOM PS3.18, section 10.6): which studies, series and instances there are. Studies and
-//! series are matched by what the beginnings of their files say; no slide is opened for that.
+//! QIDO-RS (DICOM PS3.18, section 10.6): searches for studies, series and instances. Studies and
+//! series are matched by the beginnings of their files; no slide is opened for that.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,19 +20,19 @@ use crate::opened::Open;
 use crate::series::{Index, Series};
 use crate::web::{App, Shared, response};
 
-/// Searches at a time: each looks through all series that there are.
+/// Searches at a time: each looks through all series.
 static SEARCHES: Semaphore = Semaphore::const_new(4);
 
-/// Characters of a pattern: what it costs is this times those of a value.
+/// Maximum characters of a pattern: matching costs this times the length of a value.
 const PATTERN: usize = 256;
 
-/// Slides that one search for instances of all studies may open.
+/// Slides that one search for instances in all studies may open.
 const OPENED: usize = 64;
 
-/// Results of one answer, if the client does not want less.
+/// Maximum results of one response, unless the client wants fewer.
 const MOST: usize = 1000;
 
-/// What can be matched: tag and name.
+/// Attributes that can be matched: tag and name.
 const MATCHED: [(&str, &str); 19] = [
     (CLASS, "SOPClassUID"),
     (INSTANCE, "SOPInstanceUID"),
@@ -58,10 +58,10 @@ const MATCHED: [(&str, &str); 19] = [
 const CLASS: &str = "00080016";
 const INSTANCE: &str = "00080018";
 const NUMBER: &str = "00200013";
-/// The attributes that only instances have.
+/// Attributes that only instances have.
 const OF_INSTANCES: [&str; 3] = [CLASS, INSTANCE, NUMBER];
 
-/// Attributes that an answer names which were not matched, and the length of such a name.
+/// Maximum ignored attributes that a response names, and maximum length of such a name.
 const NAMED: usize = 8;
 const NAME: usize = 64;
 
@@ -72,14 +72,14 @@ const SERIES: &str = "0020000E";
 
 type Object = Map<String, Value>;
 
-/// What is looked for.
+/// A parsed search.
 #[derive(Debug, Default)]
 struct Search {
-    /// Tags and what their values have to be like.
+    /// Tags, and the patterns for their values.
     matches: Vec<(&'static str, String)>,
     limit: usize,
     offset: usize,
-    /// Attributes that were named and are not matched here.
+    /// Attributes in the query that cannot be matched here.
     ignored: Vec<String>,
 }
 
@@ -105,15 +105,15 @@ impl Search {
                 "limit" => search.limit = number()?.min(MOST),
                 "offset" => search.offset = number()?,
                 name => match MATCHED.iter().find(is_same) {
-                    // An empty one, and a star, fit everything.
+                    // An empty value, and a star, match everything.
                     Some(_) if value.is_empty() || value == "*" => {}
                     Some(_) if value.contains(['*', '?']) && value.chars().count() > PATTERN => {
-                        return Err(Failure::bad(format!("{name}: {PATTERN} characters at most")));
+                        return Err(Failure::bad(format!("{name}: at most {PATTERN} characters")));
                     }
                     Some((tag, _)) if is_of_instances || !OF_INSTANCES.contains(tag) => {
                         search.matches.push((tag, value.clone()));
                     }
-                    // The standard has these left out, and the client told (PS3.18, 8.3.4.2).
+                    // The standard requires ignoring these with a warning (PS3.18, 8.3.4.2).
                     _ if is_attribute(name) => search.ignored.push(name.to_owned()),
                     _ => {}
                 },
@@ -122,7 +122,7 @@ impl Search {
         Ok(search)
     }
 
-    /// Whether an object of a series has all that is looked for, but what only instances have.
+    /// True if the object of a series matches, except for attributes that only instances have.
     fn fits(&self, object: &Object) -> bool {
         let mut of_series = self.matches.iter().filter(|(tag, _)| !OF_INSTANCES.contains(tag));
         of_series.all(|(tag, wanted)| {
@@ -131,7 +131,7 @@ impl Search {
         })
     }
 
-    /// Whether an instance has what only instances have.
+    /// True if an instance matches in the attributes that only instances have.
     fn fits_instance(&self, instance: &Instance) -> bool {
         let mut own = self.matches.iter().filter(|(tag, _)| OF_INSTANCES.contains(tag));
         own.all(|(tag, wanted)| match *tag {
@@ -141,8 +141,8 @@ impl Search {
         })
     }
 
-    /// The text of a warning about attributes that were not matched; of what the client wrote only
-    /// what can stand in a header.
+    /// A warning about attributes that were not matched, with only such parts of the client's text
+    /// as are valid in a header.
     fn warning(&self) -> Option<String> {
         if self.ignored.is_empty() {
             return None;
@@ -159,7 +159,8 @@ impl Search {
     }
 }
 
-/// A tag, or a name of an attribute: they begin with a capital letter, and parameters do not.
+/// True for a tag or the name of an attribute: these begin with a capital letter, and parameters do
+/// not.
 fn is_attribute(name: &str) -> bool {
     let is_tag = name.len() == 8 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_tag || name.starts_with(|first: char| first.is_ascii_uppercase())
@@ -169,7 +170,7 @@ fn is_in_list(uid: &str, wanted: &str) -> bool {
     wanted.split([',', '\\']).any(|wanted| wanted.trim() == uid)
 }
 
-/// Whether a value of an element is as it is wanted (PS3.4, section C.2.2.2).
+/// True if a value of an element matches (PS3.4, section C.2.2.2).
 fn is_like(element: &Value, wanted: &str) -> bool {
     let vr = element["vr"].as_str().unwrap_or_default();
     let values = element["Value"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -183,7 +184,7 @@ fn is_like(element: &Value, wanted: &str) -> bool {
         "UI" => texts.any(|text| is_in_list(&text, wanted)),
         "DA" | "TM" if wanted.contains('-') => {
             let (from, to) = wanted.split_once('-').unwrap_or_default();
-            // Texts of the same form are in the order of what they mean.
+            // Values of the same format sort like their meaning.
             texts.any(|text| {
                 let end: String = text.chars().take(to.len()).collect();
                 *text >= *from && (to.is_empty() || *end <= *to)
@@ -194,12 +195,12 @@ fn is_like(element: &Value, wanted: &str) -> bool {
     }
 }
 
-/// Whether a text is like a pattern, in which `*` is any text and `?` any character.
+/// True if a text matches a pattern, in which `*` is any text and `?` any character.
 fn is_pattern_of(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), text.chars().collect());
     let (mut at, mut place) = (0, 0);
-    // The last star, and the place in the text that is tried next behind it.
+    // The last star, and the next place in the text to try after it.
     let mut star = None;
     while place < text.len() {
         match pattern.get(at) {
@@ -225,13 +226,13 @@ fn element(vr: &str, value: impl Into<Value>) -> Value {
     json!({"vr": vr, "Value": [value.into()]})
 }
 
-/// What the file of a series says.
+/// The attributes of a series.
 fn object(series: &Series) -> Object {
-    // It was written here.
+    // This server wrote the JSON.
     serde_json::from_str(&series.heading.json).unwrap_or_default()
 }
 
-/// The results of one answer, of all that there are.
+/// The results of one response, out of all results.
 #[derive(Debug, Default)]
 struct Page {
     offset: usize,
@@ -247,12 +248,12 @@ impl Page {
         Self { offset: search.offset, limit: search.limit, warnings, ..Self::default() }
     }
 
-    /// Whether it has all that it may have.
+    /// True if it has as many results as it may have.
     fn is_full(&self) -> bool {
         self.results.len() >= self.limit
     }
 
-    /// Counts a result, which is made if it is of this page.
+    /// Counts a result, which is made only if it belongs to this page.
     fn add(&mut self, make: impl FnOnce() -> Object) {
         let place = self.found;
         self.found += 1;
@@ -279,7 +280,7 @@ impl Page {
     }
 }
 
-/// Looks through all series, in a thread for what takes time: there may be many.
+/// Looks through all series in a blocking thread: there may be many.
 async fn through(
     app: &Arc<App>,
     look: impl FnOnce(&Index) -> Page + Send + 'static,
@@ -288,11 +289,11 @@ async fn through(
     searched(move || look(&index)).await
 }
 
-/// Searches in a thread for what takes time, when its turn comes.
+/// Searches in a blocking thread, when its turn comes.
 async fn searched<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     let turn = SEARCHES.acquire().await;
     let searching = tokio::task::spawn_blocking(move || {
-        // The client may go while this goes on.
+        // The client may disconnect meanwhile.
         let _turn = turn;
         look()
     });
@@ -332,7 +333,7 @@ pub(super) async fn studies(
     Ok(page.await?.answer(offer))
 }
 
-/// What there is to say of a study of these series.
+/// The attributes of a study with these series.
 fn of_study(root: &str, study: &str, group: &[&Series], objects: Vec<Object>) -> Object {
     let modalities = objects.iter().filter_map(|object| object.get(MODALITY)?["Value"][0].as_str());
     let modalities: BTreeSet<String> = modalities.map(str::to_owned).collect();
@@ -408,7 +409,7 @@ pub(super) async fn instances(
         let fitting = of.values().filter(|series| wanted.fits(&object(series)));
         fitting.map(|series| series.id.clone()).collect::<Vec<_>>()
     });
-    // Slides are opened one after the other, until there are as many results as are wanted.
+    // Slides are opened one after the other until there are enough results.
     let ids = fitting.await?;
     let mut opened = 0;
     let mut broken = 0;
@@ -417,8 +418,7 @@ pub(super) async fn instances(
             break;
         }
         if opened == OPENED {
-            let what =
-                format!("{} series: say which study or series the instances are of", ids.len());
+            let what = format!("{} series: name the study or series of the instances", ids.len());
             return Err(Failure::not_implemented(what));
         }
         opened += 1;
@@ -442,7 +442,7 @@ pub(super) async fn instances(
     Ok(page.answer(offer))
 }
 
-/// Adds the instances of a slide that are looked for.
+/// Adds the matching instances of a slide.
 fn add_instances(
     page: &mut Page,
     search: &Search,
@@ -551,7 +551,7 @@ mod tests {
         assert_eq!(found.matches, [(CLASS, "1.2".to_owned()), (NUMBER, "3".to_owned())]);
         let said = found.warning().unwrap();
         assert_eq!(said, "these attributes were not matched: PixelData");
-        // Studies have no classes of instances, and what a client writes is no header.
+        // Studies have no instance classes, and a client's text is not copied into a header.
         let found = of(&[class[0], ("A\r\nSet-Cookie: a", "1"), ("A\"b", "1")], false).unwrap();
         assert!(found.matches.is_empty());
         let said = found.warning().unwrap();
