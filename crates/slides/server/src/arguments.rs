@@ -185,8 +185,8 @@ pub(crate) struct Slides {
     /// Maximum threads of all workers together that are given work, up to 16384
     ///
     /// Each of them costs four threads in this server, and eight for a moment when workers come or
-    /// go. If workers have more threads in total, they are distributed as evenly as possible; the
-    /// log and /status report this.
+    /// go. If workers have more threads in total, each gets as even a share as possible; the log
+    /// and /status report this.
     #[arg(long, value_name = "N", default_value = "256", value_parser = worker_threads)]
     #[arg(requires = "workers")]
     pub(crate) worker_threads: NonZeroUsize,
