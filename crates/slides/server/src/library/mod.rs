@@ -32,7 +32,8 @@ use crate::shares::{self, Host};
 use names::{free, is_text, parts, parts_of, path_of};
 use scan::{INSTANCE, STORE, ends, scan, took};
 
-/// A list stays valid for the duration of its scan, but at least this long and at most `LONGEST`.
+/// A list stays valid for the time that its scan took, but at least this long and at most
+/// `LONGEST`.
 const FRESH: Duration = Duration::from_secs(2);
 const LONGEST: Duration = Duration::from_secs(60);
 

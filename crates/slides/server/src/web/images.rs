@@ -299,8 +299,8 @@ pub(super) async fn iiif_image(
 /// Pixels of the longer side of a thumbnail, unless the client chooses.
 const THUMBNAIL: u32 = 256;
 
-/// `/slides/{id}/{name}.{format}`: an associated image, or the whole slide as a thumbnail, with
-/// `?width=` as the limit of its width.
+/// `/slides/{id}/{name}.{format}`: an associated image, or the whole slide as a thumbnail.
+/// `?width=` limits the longer side.
 pub(super) async fn associated(
     State(app): Shared,
     Path((id, file)): Path<(String, String)>,
