@@ -1,11 +1,11 @@
-//! Arguments of units: any bytes, as paths are, in text, as the runtime and the processes of a job pass
-//! it on.
+//! Arguments of units as text. Arguments may be any bytes, as paths are, but the runtime and the
+//! processes of a job pass on text.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// The characters from here on stand for one byte each, by its value: of what is no UTF-8, and of these
-/// characters themselves.
+/// The characters from here on each stand for the byte of their value: for bytes that are not
+/// UTF-8, and for the bytes of these characters themselves.
 const BYTES: u32 = 0x10_ff00;
 
 fn byte(letter: char) -> Option<u8> {
@@ -40,7 +40,7 @@ pub(crate) fn of_text(text: &str) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// For people.
+/// As shown to people.
 pub(crate) fn shown(text: &str) -> String {
     of_text(text).to_string_lossy().into_owned()
 }

@@ -39,9 +39,9 @@ pub(crate) enum Flow {
 
 /// Check a pipeline file, and show its filters and streams
 ///
-/// Whatever is wrong is told with the line of the file: a filter or a port that there is not, an
-/// option that the filter does not have, a port that is not connected, streams that lead in a
-/// circle, a limit into which no block fits, a program that this host does not have. Nothing is run.
+/// Reports each mistake with its line in the file: an unknown filter or port, an option that the
+/// filter does not have, a port that is not connected, streams that form a circle, a limit that no
+/// block fits into, a program that this host does not have. Nothing is run.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Exit status:
@@ -56,19 +56,19 @@ pub(crate) struct FlowCheck {
     pub(crate) file: PathBuf,
 }
 
-/// Run a part of a pipeline without its sinks, and say how fast it can be
+/// Run a part of a pipeline without its sinks, and estimate how fast it can be
 ///
-/// The pipeline runs for some seconds, or less if its input ends before. From that comes what a
-/// byte costs each filter, and how many bytes each filter gets for a byte that the sources send
-/// (its load). The copies of a filter can take no more than their number divided by cost and load;
-/// the least of these numbers is a bound for the whole pipeline. The table says what was measured
-/// and what an option says, and the sentences below it what is derived from that.
+/// The pipeline runs for some seconds, or less if its input ends earlier. From that run, the
+/// command computes what a byte costs each filter, and how many bytes each filter receives for each
+/// byte that the sources send (its load). The copies of a filter can process at most their number
+/// divided by cost and load; the least of these numbers bounds the whole pipeline. The table shows
+/// what was measured and what options state, and the sentences below it what follows from that.
 ///
-/// Sinks are replaced by one that drops what comes, so that nothing is written; what they would
-/// cost is not known. All other filters do what they always do: the programs of `exec` run.
+/// Each sink is replaced by one that drops its input, so nothing is written; what sinks would cost
+/// is not known. All other filters work as usual: the programs of `exec` run.
 ///
-/// Costs are those of this host and of this input, while all filters run at the same time. What a
-/// filter waits for, a slow disk or the program of `exec`, is part of its cost.
+/// Costs are those of this host and of this input, while all filters run at the same time. The time
+/// a filter waits, for a slow disk or the program of `exec`, is part of its cost.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Exit status:
@@ -82,17 +82,17 @@ pub(crate) struct FlowPlan {
     /// Pipeline to measure
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
-    /// Units of work to measure with: what the sources get, one after the other
+    /// Units of work to measure with: arguments for the sources, one after the other
     #[arg(value_name = "ARGUMENT", value_hint = ValueHint::FilePath)]
     pub(crate) units: Vec<OsString>,
-    /// How long to measure at most
+    /// Longest time to measure, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) seconds: u64,
-    /// Bytes per second of the sources for which to say how many copies are needed
+    /// Rate of the sources, in bytes per second, to compute the needed copies for
     ///
-    /// If not given, it is as fast as the sources were while nobody kept them waiting. KiB, MiB and
-    /// GiB can follow the number.
+    /// By default, as fast as the sources were while nothing held them up. KiB, MiB and GiB can
+    /// follow the number.
     #[arg(long, value_name = "BYTES", value_parser = rate)]
     pub(crate) rate: Option<u64>,
 }
@@ -104,26 +104,26 @@ fn rate(text: &str) -> Result<u64, String> {
 
 /// Run a pipeline, in this process or in all that a launcher has started
 ///
-/// The pipeline runs once for each ARGUMENT, which its sources get: `read` reads the file of that
-/// name if it has no path of its own. Without arguments it runs once. A unit of work that fails is
-/// reported with the filter, the copy and the block; the others go on.
+/// The pipeline runs once for each ARGUMENT, which is passed to its sources: `read` reads the file
+/// of that name if it has no path of its own. Without arguments it runs once. A unit of work that
+/// fails is reported with the filter, the copy and the block; the others continue.
 ///
 /// While it runs, standard error shows every second what copies and streams do, if it is a
 /// terminal; `seekwire flow top` shows the same from elsewhere. At the end, a table on standard
-/// error says where the time of each copy went, busy, starved (it had nothing to do) or blocked
-/// (the next filter had no room), and a line names the bottleneck.
+/// error shows where the time of each copy went: busy, starved (it had nothing to do) or blocked
+/// (the next filter had no room). A line names the bottleneck.
 ///
-/// Started by mpiexec (MPICH), srun (Slurm) or mpirun (Open MPI), the processes run the pipeline
-/// together: each runs the filters that are placed on it, and blocks travel between them through
-/// shared memory on one host, and by TCP between hosts. Rank 0 is the front: it submits the units and
-/// says how they went. Nobody takes part who does not know the secret of the job.
+/// If mpiexec (MPICH), srun (Slurm) or mpirun (Open MPI) starts the processes, they run the
+/// pipeline together: each runs the filters that are placed on it, and blocks travel between them
+/// through shared memory on one host, and by TCP between hosts. Rank 0 is the front: it submits the
+/// units and reports their outcomes. Only processes that know the secret of the job can take part.
 ///
-/// When a process is lost, other copies of filters that are declared idempotent do its work, and the
-/// result is the same. If it ran anything else, the units fail on all hosts.
+/// If a process is lost, other copies take over the work of its filters that are declared
+/// idempotent, and the result is the same. If it ran any other filter, the units fail on all hosts.
 #[derive(Debug, Args)]
 #[command(after_long_help = run_help())]
 pub(crate) struct FlowRun {
-    /// Role of this process, by which filters can be placed
+    /// Role of this process, which placements of filters can name
     #[arg(
         long,
         value_name = "NAME",
@@ -132,16 +132,16 @@ pub(crate) struct FlowRun {
         env = "SEEKWIRE_FLOW_ROLE"
     )]
     pub(crate) role: String,
-    /// Tell the other processes only the addresses of this network interface
+    /// Give the other processes only the addresses of this network interface
     ///
-    /// By default they try all addresses of each other; those of the loopback interface last, and only
-    /// on one host. The port is open on all interfaces.
+    /// By default the processes try all addresses of each other; those of the loopback interface
+    /// last, and only on one host. The port is open on all interfaces.
     #[arg(long, value_name = "NAME", env = "SEEKWIRE_FLOW_INTERFACE")]
     pub(crate) interface: Option<String>,
     /// Seconds in which the processes have to find each other
     ///
-    /// They learn of each other from the launcher or in the directory, and then connect; each of the two
-    /// may take so long.
+    /// They exchange addresses through the launcher or the directory, and then connect; each of the
+    /// two steps may take this long.
     #[arg(
         long,
         value_name = "SECONDS",
@@ -150,15 +150,15 @@ pub(crate) struct FlowRun {
         env = "SEEKWIRE_FLOW_LIMIT"
     )]
     pub(crate) meet_within: u32,
-    /// Seconds after which a process that says nothing is given up, at least 5
+    /// Seconds of silence after which a process is given up, at least 5
     ///
-    /// One that is stopped (SIGSTOP) or cut off is noticed after this time; one that ends, at once.
+    /// Detects processes that are stopped (SIGSTOP) or cut off; one that exits is noticed at once.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(5..))]
     pub(crate) patience: u32,
     /// Pipeline to run
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
-    /// Units of work: what the sources get, one after the other
+    /// Units of work: arguments for the sources, one after the other
     #[arg(value_name = "ARGUMENT", value_hint = ValueHint::FilePath)]
     pub(crate) units: Vec<OsString>,
     /// Show nothing while it runs, and print no table at the end
@@ -166,32 +166,33 @@ pub(crate) struct FlowRun {
     pub(crate) quiet: bool,
     /// Serve /metrics (for Prometheus), /status (JSON) and /healthz by HTTP at HOST:PORT
     ///
-    /// If PORT is 0, the system picks one, and standard error says which. Whoever can connect there
-    /// can read the name of the pipeline file and the arguments; nobody can change anything.
+    /// If PORT is 0, the system picks one, which is printed on standard error. Anyone who can
+    /// connect there can read the name of the pipeline file and the arguments, but cannot change
+    /// anything.
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) metrics: Option<String>,
     /// Write what each copy did when to FILE, for a viewer of traces such as ui.perfetto.dev
     ///
     /// The file is written while the pipeline runs, as trace events in JSON: for each copy its
     /// calls, with unit, number, bytes and port of the block, and when it was starved or blocked;
-    /// for each stream what it held, which copy got which blocks and what that was decided by, and
-    /// the sizes of blocks that it found. Where several processes run the pipeline, that of rank 1
-    /// writes to FILE.1, and so on, each what its own copies did. That is about 550 bytes for each block and filter. What was
-    /// in FILE is lost. If FILE cannot be written any more, the pipeline goes on.
+    /// for each stream how much it held, which copy got which blocks and why, and the block sizes
+    /// that it chose. If several processes run the pipeline, rank 1 writes to FILE.1, and so on,
+    /// each for its own copies. A trace takes about 550 bytes for each block and filter. Earlier
+    /// content of FILE is lost. If FILE cannot be written any more, the pipeline goes on.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) trace: Option<PathBuf>,
 }
 
 /// Show what the copies and streams of a running pipeline do
 ///
-/// A table, drawn again every second: of each copy, how much of the last second it was busy,
-/// starved (it had nothing to do) or blocked (the next filter had no room), and the blocks and
-/// bytes that it took; of each stream what it carried, what it holds of its limit, what dealing goes
-/// by, and the last size of blocks that it found, with what it was found from; the bottleneck in
-/// words, and whether a guarantee holds. It ends with the pipeline.
+/// A table, drawn again every second. For each copy it shows how much of the last second it was
+/// busy, starved (it had nothing to do) or blocked (the next filter had no room), and the blocks
+/// and bytes that it took; for each stream its throughput, how much of its limit it holds, the
+/// figures that dealing uses, and the last block size that it chose, with the reason; then the
+/// bottleneck in words, and whether a guarantee holds. It ends with the pipeline.
 ///
-/// Without an argument it is the pipeline that this user runs on this host. If there are several,
-/// they are listed.
+/// By default, shows the pipeline that this user runs on this host. If there are several, they are
+/// listed.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Files:
@@ -212,13 +213,12 @@ pub(crate) struct FlowTop {
     /// Pipeline to show: the process that runs it on this host, or HOST:PORT of its --metrics
     #[arg(value_name = "PID|HOST:PORT")]
     pub(crate) pipeline: Option<String>,
-    /// Print one table, of all the time since the pipeline began, and end
+    /// Print one table, of all the time since the pipeline began, and exit
     ///
-    /// This is also done if standard output is no terminal.
+    /// This is the default if standard output is not a terminal.
     #[arg(long)]
     pub(crate) once: bool,
-    /// Print the counts since the pipeline began as a line of JSON, and end; a line for each, if
-    /// there are several
+    /// Print the counts since the pipeline began as one line of JSON for each pipeline, and exit
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -232,19 +232,19 @@ Pipeline files:
   from, to     FILTER, or FILTER.PORT where a filter has several
   policy       how blocks are dealt to copies: adaptive (default), demand, round-robin
   limit        bytes that the stream may hold at most (default 64MiB)
-  block        cut what is sent into blocks of this many bytes; \"auto\": of a size that is found
+  block        cut what is sent into blocks of this many bytes; \"auto\": of a size chosen
                while it runs, with block-least, block-most ({LEAST}, {MOST}) and block-record (1): whole
                records of so many bytes
   lines        cut it into blocks of whole lines, of this many bytes or a little more
   ordered      true: blocks come in the order of the input, whatever the copies do
 
-  One table, [guarantee], can promise something for each unit of work; what it was like is told, and
-  `flow plan` says beforehand. Blocks of a size that is found are as small as it takes to keep it:
+  One table, [guarantee], can promise something for each unit of work; the run reports whether it
+  held, and `flow plan` predicts it. Block sizes that are chosen are small enough to keep it:
 
   latency           each unit is done within this time (\"40ms\"), which is its deadline
-  units-per-second  so many units are done in a second
+  units-per-second  this many units are done per second
 
-  on_error     of a filter that treats each block by itself: what an error does. \"fail\" (default)
+  on_error     for a filter that treats each block by itself: what an error does. \"fail\" (default)
                ends the unit; \"skip\" goes on without the block; { to = \"rejects\" } also sends
                the block to an output port of that name, FILTER.rejects
 
@@ -254,11 +254,11 @@ Pipeline files:
   ranks        list of ranks
   hosts        list of names of hosts, with * for any text
   role         processes that were started with this --role
-  idempotent   true: the filter sends the same for the same block, whichever copy does it, and
-               nothing at the end of a unit; so what a lost process was at can be done again
-  hedge        of an idempotent filter: a block that a copy has had for longer than is usual goes
-               to an idle one, too, in whichever process, and the first result counts; at most so
-               many blocks of a hundred
+  idempotent   true: the filter sends the same for the same block in any copy, and nothing at
+               the end of a unit; so the work of a lost process can be repeated
+  hedge        for an idempotent filter: percentage of blocks that may be hedged. A block that
+               a copy has had for unusually long also goes to an idle copy in any process, and
+               the first result counts
 
 Environment:
   SEEKWIRE_FLOW_RENDEZVOUS=DIR  where the launcher does not pass on addresses, the processes meet in
@@ -271,12 +271,12 @@ Environment:
   SEEKWIRE_FLOW_INTERFACE=NAME  as --interface
 
 Exit status:
-  0  every unit of work was done, or nobody reads standard output any more (`... | head`): then what
-     is left is not begun, as with a program that is ended by SIGPIPE
+  0  every unit of work was done, or nobody reads standard output any more (`... | head`): units
+     that are left are not begun, as with a program that SIGPIPE ends
   1  one of them failed, or the pipeline cannot run
-  3  every unit was done, but filters have rejected something of the input: blocks by their
-     `on_error`, or trailing garbage behind compressed data. The first lines on standard error say
-     what, and the last ones how much
+  3  every unit was done, but filters have rejected some of the input: blocks with
+     `on_error`, or trailing garbage after compressed data. The first lines on standard error
+     name the rejects, and the last ones count them
 
 Examples:
   seekwire flow run count.toml
@@ -311,13 +311,13 @@ Examples:
   from = \"count\"
   to = \"print\"";
 
-/// With the defaults that the runtime has.
+/// The help, with the runtime's defaults.
 fn run_help() -> String {
     let Bounds { least, most, .. } = Bounds::default();
     RUN_HELP.replace("{LEAST}", &written(least)).replace("{MOST}", &written(most))
 }
 
-/// A size as pipeline files have it.
+/// A size as written in pipeline files.
 fn written(bytes: usize) -> String {
     match bytes {
         _ if bytes % (1 << 20) == 0 => format!("{}MiB", bytes >> 20),

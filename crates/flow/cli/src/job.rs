@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::arguments::FlowRun;
 use crate::outputs::Files;
 
-/// One of them, as places of filters name it.
+/// One of the processes, as placements of filters name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Member {
     pub(crate) host: String,
@@ -21,24 +21,24 @@ pub(crate) struct Member {
     pub(crate) files: Files,
 }
 
-/// This process among them.
+/// This process as one of them.
 pub(crate) struct Membership {
     launched: seekwire_launch::Job,
-    /// Where there are others.
+    /// Set if there are other processes.
     pub(crate) job: Option<Job>,
     /// By rank.
     pub(crate) members: Vec<Member>,
 }
 
-/// The rank of this process, before anything else is known.
+/// The launch of this process: its rank, and a connection to the others.
 pub(crate) fn launched(wishes: &FlowRun) -> Result<seekwire_launch::Job> {
     let limit = Duration::from_secs(wishes.meet_within.into());
     seekwire_launch::Job::join_within(limit).context("cannot join the others of this job")
 }
 
 impl Membership {
-    /// Meets the others at the launcher: who they are, where they listen, and whether their pipeline
-    /// is this one.
+    /// Exchanges with the others, through the launcher, who they are and where they listen, and
+    /// checks that all have the same pipeline.
     pub(crate) fn new(
         mut launched: seekwire_launch::Job,
         wishes: &FlowRun,
@@ -79,7 +79,7 @@ impl Membership {
                  {host}",
                 peer.host
             );
-            // Those of higher rank connect to this one.
+            // Processes of higher rank connect to this one.
             ensure!(
                 other >= rank || !peer.addresses.is_empty(),
                 "rank {other} on {} has no address that leads there from here: {}; --interface \
@@ -99,14 +99,14 @@ impl Membership {
         Ok(Self { launched, job: Some(job), members })
     }
 
-    /// Who has started this process.
+    /// The launcher that started this process.
     pub(crate) fn launcher(&self) -> Launcher {
         self.launched.launcher()
     }
 
-    /// It takes no part, for a reason that all of them find.
+    /// Leaves the job, for a reason that all processes find.
     pub(crate) fn decline(self) {
-        // The reason is what is told.
+        // The caller reports the reason.
         let _ = self.launched.finish();
     }
 
@@ -116,7 +116,7 @@ impl Membership {
     }
 }
 
-/// Another process, with the addresses by which this one reaches it.
+/// Another process, with the addresses at which this one can reach it.
 fn peer(launched: &mut seekwire_launch::Job, network: &Network, rank: u32) -> Result<Peer> {
     let host = launched.lookup(rank, "host")?;
     let addresses = launched.lookup(rank, "address")?;
@@ -130,8 +130,8 @@ fn peer(launched: &mut seekwire_launch::Job, network: &Network, rank: u32) -> Re
     Ok(Peer { host, addresses: network.reachable(&parsed, is_same) })
 }
 
-/// Whether another process has ended the job. What else is wrong with the directory is no reason to
-/// give up: all have looked up what they need.
+/// Reports whether another process has ended the job. Other errors of the directory are no reason
+/// to give up: all have looked up what they need.
 fn called_off(ending: Ending) -> Arc<CalledOff> {
     Arc::new(move || match ending.check() {
         Err(error @ Error::Aborted { .. }) => Some(error.to_string()),

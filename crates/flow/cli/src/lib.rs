@@ -9,7 +9,7 @@
 //! ```
 
 #![forbid(unsafe_code)]
-// They panic if the stream cannot be written: `seekwire_program::tell` does not.
+// They panic if the stream cannot be written; `seekwire_program::tell` does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod argument;

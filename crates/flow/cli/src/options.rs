@@ -1,4 +1,4 @@
-//! The keys of a table in a pipeline file, taken one by one; what is left at the end was mistyped.
+//! The keys of a table in a pipeline file, taken one by one; any that are left were mistyped.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// What is wrong, and where in the file.
+/// The place of an error in the file, and its message.
 pub(crate) type Fault = (Range<usize>, String);
 
 pub(crate) struct Options<'a> {
-    /// What they are options of, in words.
+    /// Names the owner of the options in messages.
     of: String,
     span: Range<usize>,
     table: DeTable<'a>,
@@ -53,7 +53,7 @@ impl<'a> Options<'a> {
         found.ok_or_else(|| (self.span(), format!("{} needs a value for `{name}`", self.of)))
     }
 
-    /// The same, and where it stands.
+    /// The same, with the place of the value.
     pub(crate) fn required_at(
         &mut self,
         name: &'static str,
@@ -62,7 +62,7 @@ impl<'a> Options<'a> {
         Ok((self.required(name)?, at))
     }
 
-    /// Where the value of that key stands; of all, if there is none.
+    /// The place of the value of that key, or of the whole table if the key is missing.
     pub(crate) fn place(&self, name: &'static str) -> Range<usize> {
         self.table.get(name).map_or_else(|| self.span(), Spanned::span)
     }
@@ -101,7 +101,7 @@ impl<'a> Options<'a> {
         )
     }
 
-    /// As [`Options::size`], or that word: then `None`.
+    /// Like [`Options::size`], or `Some(None)` for that word.
     pub(crate) fn size_or(
         &mut self,
         name: &'static str,
@@ -143,7 +143,7 @@ impl<'a> Options<'a> {
         })
     }
 
-    /// The handling of blocks that are errors: `fail`, `skip`, or the output port that they go to.
+    /// The handling of blocks that are errors: `fail`, `skip`, or an output port for them.
     pub(crate) fn on_error(&mut self) -> Result<Option<Rejects>, Fault> {
         let expected = "\"fail\", \"skip\", or a port for the blocks such as { to = \"rejects\" }";
         let found = self.with("on_error", expected, |value| match value.as_table() {
@@ -161,7 +161,7 @@ impl<'a> Options<'a> {
         Ok(found?.flatten())
     }
 
-    /// There must be no other.
+    /// Fails if any key is left.
     pub(crate) fn finish(self) -> Result<(), Fault> {
         let Some((key, _)) = self.table.iter().next() else { return Ok(()) };
         let known = self.known.join(", ");
@@ -169,14 +169,14 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Where blocks go that are errors, and do not end the unit of work.
+/// The handling of blocks that are errors, if they do not end the unit of work.
 pub(crate) enum Rejects {
     Skip,
     /// An output port of that name.
     To(String),
 }
 
-/// Whether a filter or a port can be called so.
+/// Whether this can be the name of a filter or a port.
 pub(crate) fn is_name(name: &str) -> bool {
     let is_plain = |letter: char| letter.is_alphanumeric() || letter == '-' || letter == '_';
     !name.is_empty() && name.chars().all(is_plain)
@@ -187,7 +187,7 @@ fn number(value: &DeValue<'_>) -> Option<u64> {
     u64::from_str_radix(&integer.as_str().replace('_', ""), integer.radix()).ok()
 }
 
-/// A number of bytes, as `64KiB`.
+/// Parses a number of bytes such as `64KiB`.
 pub(crate) fn size(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
     let shift = match text[digits.len()..].trim() {
@@ -200,7 +200,7 @@ pub(crate) fn size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// A time above zero, as `40ms`.
+/// Parses a time above zero such as `40ms`.
 fn duration(text: &str) -> Option<Duration> {
     let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
     let unit = match text[digits.len()..].trim() {

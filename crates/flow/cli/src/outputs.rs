@@ -1,5 +1,5 @@
-//! The files that the processes of a pipeline write. Each learns those of the others, so that it does
-//! not read them.
+//! The files that the processes of a pipeline write. Each process knows those of the others, so
+//! that it does not read them.
 
 use std::fs;
 use std::io;
@@ -17,19 +17,19 @@ pub(crate) enum Destination {
     Path(String),
 }
 
-/// The files that a process sees. Empty where the system does not say.
+/// Identifies the files that a process sees. Empty if the system does not provide it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Files {
-    /// Devices have the same numbers within one start of a host.
+    /// Boot id of the host: device numbers are valid within one boot.
     boot: String,
-    /// The same in processes for which each path leads to the same file.
+    /// The same in processes in which each path leads to the same file.
     view: String,
     /// Device and inode of the file that is standard output.
     output: Option<(u64, u64)>,
 }
 
 impl Files {
-    /// Of this process.
+    /// Those of this process.
     pub(crate) fn here() -> Self {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let boot = boot.trim().to_owned();
@@ -52,7 +52,7 @@ impl Files {
         format!("{} {} {device} {inode}", self.boot, self.view)
     }
 
-    /// Empty if it is not what a process tells.
+    /// Empty if the text does not come from [`Self::to_text`].
     pub(crate) fn of_text(text: &str) -> Self {
         let parse = || {
             let mut parts = text.split(' ');
@@ -64,8 +64,8 @@ impl Files {
         parse().unwrap_or_default()
     }
 
-    /// From now on, no unit of this process, which has these files, reads that destination of a filter
-    /// in the process `writer`.
+    /// From now on, no unit of this process, which has these files, reads that destination of a
+    /// filter in the process `writer`.
     pub(crate) fn note(&self, destination: &Destination, writer: &Self, is_here: bool) {
         match destination {
             Destination::StandardOutput if is_here || is_same(&self.boot, &writer.boot) => {
@@ -74,7 +74,7 @@ impl Files {
             Destination::Path(path) if !is_here && is_same(&self.view, &writer.view) => {
                 uses::written_elsewhere(path);
             }
-            // A file that is written here is known when it is opened.
+            // The file of a writer in this process is noted when it is opened.
             _ => {}
         }
     }

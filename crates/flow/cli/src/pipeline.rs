@@ -1,4 +1,4 @@
-//! A pipeline file: TOML to a graph, with errors that name the line.
+//! Parses a pipeline file, from TOML to a graph, with errors that name the line.
 
 use std::fmt::Write;
 use std::fs;
@@ -29,7 +29,7 @@ const LARGEST: u64 = 1 << 20;
 /// A pipeline that can run.
 pub(crate) struct Pipeline {
     pub(crate) graph: Graph,
-    /// Its text.
+    /// The text of the file.
     pub(crate) source: String,
     file: PathBuf,
     pub(crate) filters: Vec<Line>,
@@ -37,21 +37,21 @@ pub(crate) struct Pipeline {
     pub(crate) guarantee: Option<Guarantee>,
 }
 
-/// One filter, as the file has it.
+/// One filter of the file.
 pub(crate) struct Line {
     pub(crate) name: String,
     place: Range<usize>,
     run: String,
-    /// On each process that it runs on.
+    /// Number of copies on each process that it runs on.
     pub(crate) copies: usize,
     copies_at: Range<usize>,
     placement: Placement,
     /// Whether it can have several copies.
     pub(crate) is_split: bool,
     knows_order: bool,
-    /// Where its options say how long it takes.
+    /// How long a byte takes, if an option of the filter states it.
     pub(crate) nanoseconds_per_byte: Option<u64>,
-    /// The one output port besides that for rejected blocks, if it has this.
+    /// The only output port besides the one for rejected blocks, if it has one of these.
     main: Option<String>,
     program: Option<Program>,
     destination: Option<Destination>,
@@ -310,7 +310,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Whether the filter can have so many copies.
+    /// Checks that the filter can have this many copies.
     fn check_copies(&self, line: &Line, copies: usize) -> Result<(), Fault> {
         if copies > 1 && !line.is_split {
             return Err(line.alone());
@@ -326,7 +326,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Puts the filters on the processes of a job, of which this one has that rank.
+    /// Places the filters on the processes of a job, in which this one has rank `rank`.
     pub(crate) fn place(
         &mut self,
         members: &[Member],
@@ -410,14 +410,15 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Whether this host has the programs of all filters; those that are placed may be meant for others.
+    /// Checks that this host has the programs of all filters; placed ones may be meant for other
+    /// hosts.
     pub(crate) fn check_programs(&self) -> Result<()> {
         let here = self.filters.iter().filter(|line| matches!(line.placement, Placement::Front));
         let checked = here.filter_map(|line| line.program.as_ref()).try_for_each(Program::check);
         Ok(checked.map_err(|(span, why)| Wrong::new(&self.file, &self.source, span, why))?)
     }
 
-    /// Its filters and streams, for people.
+    /// Describes the filters and streams for people.
     pub(crate) fn summary(&self) -> String {
         let mut text = String::from("Filters:\n");
         for Line { name, run, copies, placement, .. } in &self.filters {

@@ -1,4 +1,4 @@
-//! Where filters run: on which of the processes of a job.
+//! Placement: on which processes of a job filters run.
 
 use std::ops::Range;
 
@@ -7,10 +7,10 @@ use seekwire_launch::Launcher;
 use crate::job::Member;
 use crate::options::{Fault, Options};
 
-/// What a pipeline file says of the place of one filter.
+/// The placement of one filter in a pipeline file.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Placement {
-    /// Nothing: rank 0.
+    /// None given: rank 0.
     #[default]
     Front,
     Ranks(Vec<u64>, Range<usize>),
@@ -43,7 +43,7 @@ impl Placement {
         }
     }
 
-    /// The ranks that are meant, in order.
+    /// The matching ranks, in order.
     pub(crate) fn ranks(&self, members: &[Member], launcher: Launcher) -> Result<Vec<u32>, Fault> {
         let found = |is_meant: &dyn Fn(&Member) -> bool| -> Vec<u32> {
             let all = members.iter().enumerate().filter(|(_, member)| is_meant(member));
@@ -75,7 +75,7 @@ impl Placement {
         Ok(ranks)
     }
 
-    /// For people.
+    /// As shown to people.
     pub(crate) fn describe(&self) -> String {
         match self {
             Self::Front => String::new(),

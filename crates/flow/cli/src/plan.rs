@@ -1,4 +1,4 @@
-//! Runs a part of a pipeline, without its sinks, and says how fast all of it can be.
+//! Runs a part of a pipeline, without its sinks, and estimates how fast the whole can be.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -20,10 +20,10 @@ use crate::builtin::exec;
 use crate::prediction::{self, Cost, Predicted};
 use crate::{argument, pipeline, run, words};
 
-/// Columns of a sentence: as a narrow terminal has them.
+/// Columns of a sentence, for a narrow terminal.
 const WIDTH: usize = 79;
 
-/// In place of a sink.
+/// Replaces a sink.
 struct Drops;
 
 impl Filter for Drops {
@@ -32,12 +32,12 @@ impl Filter for Drops {
     }
 }
 
-/// What a part of the work has taken.
+/// Measurements of a part of the work.
 struct Sample {
     seconds: f64,
-    /// All units were done before the time was over.
+    /// True if all units were done in time.
     is_whole: bool,
-    /// How long each unit took that was done.
+    /// How long each finished unit took.
     units: Vec<Duration>,
     copies: Vec<CopyReport>,
     streams: Vec<StreamReport>,
@@ -53,7 +53,7 @@ pub(crate) fn plan(options: &FlowPlan) -> Result<ExitCode> {
     }
     run::end_well_at_signals(None)?;
     let running = Arc::new(pipeline.graph.start().context("the pipeline does not start")?);
-    // The end of this process waits for no filter.
+    // The process exits without waiting for any filter.
     std::mem::forget(Arc::clone(&running));
     let sample = measure(&running, &options.units, Duration::from_secs(options.seconds));
     exec::end_all();
@@ -85,7 +85,7 @@ fn measure(running: &Arc<Running>, units: &[OsString], longest: Duration) -> Res
         let unit = running.submit(Unit::new(argument::to_text(argument)));
         let (done, outcome) = channel();
         let wait = move || {
-            // Nobody asks for it once the time is over.
+            // Nobody receives it once the time has passed.
             let _ = done.send(unit.wait());
         };
         thread::Builder::new().spawn(wait).context("cannot start a thread")?;
@@ -144,7 +144,7 @@ fn report(
     text
 }
 
-/// Whether what the pipeline guarantees will be kept.
+/// Whether the pipeline will keep its guarantee.
 fn kept(guarantee: Guarantee, sample: &Sample, predicted: &[Predicted], sent: u64) -> String {
     let promise = words::promise(guarantee);
     let slowest = sample.units.iter().max().copied();
@@ -228,7 +228,7 @@ fn rows(predicted: &[Predicted], target: Option<f64>) -> String {
     table::layout(&columns, &predicted.iter().map(row).collect::<Vec<_>>())
 }
 
-/// What follows from the table.
+/// The conclusions from the table.
 fn derived(predicted: &[Predicted], processors: usize, of: &str) -> Vec<String> {
     let bounds = predicted.iter().filter_map(|one| Some((one, one.bound()?)));
     let mut sentences = Vec::new();

@@ -1,8 +1,8 @@
-//! How fast a pipeline can be, from what its filters have cost on a part of the work.
+//! How fast a pipeline can be, estimated from the cost of its filters on a part of the work.
 //!
 //! While the pipeline runs, streams fill up: a slow filter has taken less than was sent to it. So
-//! what comes to a filter is not compared with what the sources have sent, but followed from filter
-//! to filter: each sends so many bytes for each that it has taken.
+//! the input of a filter is not compared with the output of the sources, but followed from filter
+//! to filter: each sends a number of bytes for each byte that it has taken.
 
 use std::collections::HashMap;
 
@@ -10,15 +10,15 @@ use seekwire_flow::{CopyReport, StreamReport};
 
 use crate::pipeline::Line;
 
-/// What a byte costs a filter, in seconds of one copy.
+/// The cost of a byte for a filter, in seconds of one copy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Cost {
     Measured(f64),
-    /// From an option.
+    /// Stated by an option.
     Said(f64),
     /// A sink, which was replaced.
     Dropped,
-    /// None has come to it.
+    /// The filter received none.
     NoBytes,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Predicted {
     pub(crate) is_split: bool,
     pub(crate) is_source: bool,
     pub(crate) cost: Cost,
-    /// Bytes that come to it for each byte of the sources; of a source, its part of them.
+    /// Bytes that it receives for each byte of the sources; for a source, its share of them.
     pub(crate) load: f64,
 }
 
@@ -43,17 +43,17 @@ impl Cost {
 }
 
 impl Predicted {
-    /// Seconds of its copies for each byte of the sources.
+    /// Seconds that its copies work for each byte of the sources.
     pub(crate) fn work(&self) -> Option<f64> {
         self.cost.seconds().map(|cost| cost * self.load)
     }
 
-    /// Bytes of the sources in a second that its copies can keep up with.
+    /// Bytes of the sources per second that its copies can keep up with.
     pub(crate) fn bound(&self) -> Option<f64> {
         self.work().filter(|work| *work > 0.0).map(|work| self.copies as f64 / work)
     }
 
-    /// Copies that keep up with so many bytes of the sources in a second.
+    /// Copies needed to keep up with this many bytes of the sources per second.
     pub(crate) fn needed(&self, rate: f64) -> Option<f64> {
         self.work().map(|work| (work * rate).ceil().max(1.0))
     }
@@ -65,7 +65,7 @@ pub(crate) fn sent(predicted: &[Predicted], streams: &[StreamReport]) -> u64 {
     sources.map(|source| sent_by(&source.filter, streams)).sum()
 }
 
-/// How many of these every filter has taken, or what became of them.
+/// How many of these bytes every filter has taken, in their original or processed form.
 pub(crate) fn come_through(predicted: &[Predicted], copies: &[CopyReport], sent: u64) -> f64 {
     let taken = |one: &Predicted| -> u64 {
         copies.iter().filter(|copy| *copy.filter == *one.filter).map(|copy| copy.bytes).sum()
@@ -74,7 +74,7 @@ pub(crate) fn come_through(predicted: &[Predicted], copies: &[CopyReport], sent:
     others.map(|one| taken(one) as f64 / one.load).fold(sent as f64, f64::min)
 }
 
-/// Bytes that a filter has sent: to several streams of one port it sends the same.
+/// Bytes that a filter has sent; all streams from one port carry the same bytes.
 fn sent_by(filter: &str, streams: &[StreamReport]) -> u64 {
     let mut ports: HashMap<&str, u64> = HashMap::new();
     for stream in streams.iter().filter(|stream| ends(stream).0 == filter) {
@@ -85,14 +85,14 @@ fn sent_by(filter: &str, streams: &[StreamReport]) -> u64 {
     ports.values().sum()
 }
 
-/// The filters from and to which a stream leads.
+/// The filters that a stream leads from and to.
 fn ends(stream: &StreamReport) -> (&str, &str) {
     let (from, to) = stream.name.split_once(" -> ").unwrap_or((&stream.name, ""));
     let filter = |end: &'_ str| end.find('.').unwrap_or(end.len());
     (&from[..filter(from)], &to[..filter(to)])
 }
 
-/// From what a part of the work has cost.
+/// Predicts from the measured costs of a part of the work.
 pub(crate) fn predict(
     filters: &[Line],
     copies: &[CopyReport],
@@ -100,7 +100,7 @@ pub(crate) fn predict(
 ) -> Vec<Predicted> {
     let is_source = |name: &str| !streams.iter().any(|stream| ends(stream).1 == name);
     let is_sink = |name: &str| !streams.iter().any(|stream| ends(stream).0 == name);
-    // Of each filter: time, and bytes that were taken, or sent by a source.
+    // For each filter: busy time, and bytes taken, or sent by a source.
     let total = |name: &str| {
         let own = copies.iter().filter(|copy| &*copy.filter == name);
         let (busy, taken) =
@@ -110,7 +110,7 @@ pub(crate) fn predict(
     let all: u64 =
         filters.iter().filter(|line| is_source(&line.name)).map(|line| total(&line.name).1).sum();
     let mut loads: HashMap<&str, f64> = HashMap::new();
-    // No stream leads in a circle, so each turn settles one filter or more.
+    // The streams form no circle, so each turn settles at least one filter.
     while loads.len() < filters.len() {
         for Line { name, .. } in filters {
             let share = |stream: &StreamReport| {
@@ -187,7 +187,7 @@ mod tests {
         }
     }
 
-    /// Two sources; what one of them sends triples, and half of it has not come to be worked on.
+    /// Two sources; the data of one of them triples, and half of it is not processed yet.
     #[test]
     fn what_comes_to_a_filter_is_followed_from_the_sources() {
         let file = "\
@@ -247,7 +247,7 @@ to = \"b\"
         let predicted = predict(&pipeline.filters, &copies, &streams);
         let find = |name: &str| predicted.iter().find(|one| one.filter == name).unwrap();
         assert_eq!(sent(&predicted, &streams), 800);
-        // A half of what is left of both sources: work has taken 900 of 1800, burn 100 of 200.
+        // Half of what both sources sent: work has taken 900 of 1800, burn 100 of 200.
         assert!((come_through(&predicted, &copies, 800) - 400.0).abs() < 1e-9);
         assert_eq!((find("big").load, find("small").load), (0.75, 0.25));
         let work = find("work");

@@ -30,7 +30,7 @@ pub(crate) fn run(options: &FlowRun) -> Result<ExitCode> {
     let launched = job::launched(options)?;
     let rank = launched.rank();
     match run_as(options, launched) {
-        // They all find the same wrong with the pipeline: the front says it.
+        // All processes find the same mistake in the pipeline: the front reports it.
         Err(error) if rank > 0 && error.is::<Wrong>() => Ok(ExitCode::FAILURE),
         outcome => outcome,
     }
@@ -39,7 +39,8 @@ pub(crate) fn run(options: &FlowRun) -> Result<ExitCode> {
 fn run_as(options: &FlowRun, launched: seekwire_launch::Job) -> Result<ExitCode> {
     let rank = launched.rank();
     let mut pipeline = match pipeline::read(&options.file) {
-        // Nobody knows yet what the others find, and the launcher may end them all for this one.
+        // The results of the others are unknown, and the launcher may end them all because of this
+        // one.
         Err(error) if rank > 0 => {
             let line = error.downcast_ref().map_or_else(|| format!("{error:#}"), Wrong::line);
             seekwire_program::tell(format_args!("seekwire: rank {rank}: {line}"));
@@ -71,8 +72,8 @@ fn run_as(options: &FlowRun, launched: seekwire_launch::Job) -> Result<ExitCode>
         None => pipeline.graph.start(),
     };
     let running = Arc::new(started.context("the pipeline does not start")?);
-    // Some filter may be waiting for a terminal to be typed at, after its unit has failed. The end
-    // of this process waits for nobody.
+    // After its unit has failed, a filter may still be waiting for input from a terminal. The
+    // process exits without waiting for it.
     std::mem::forget(Arc::clone(&running));
     let outcome = match running.is_front() {
         true => watch_all(options, name, &running, metrics),
@@ -90,7 +91,7 @@ fn run_as(options: &FlowRun, launched: seekwire_launch::Job) -> Result<ExitCode>
     Ok(outcome)
 }
 
-/// At most this many rejections of a process are reported by a line each. All are counted.
+/// At most this many rejections of a process are reported, one line each. All are counted.
 const LINES: usize = 100;
 
 fn rejects() -> OnReject {
@@ -118,7 +119,7 @@ fn check_trace(path: &Path, options: &FlowRun) -> Result<()> {
     Ok(())
 }
 
-/// Of a process that is not the front, a file of its own.
+/// Processes other than the front write to a file of their own.
 fn own_file(path: &Path, rank: u32) -> PathBuf {
     match rank {
         0 => path.to_owned(),
@@ -130,11 +131,11 @@ fn own_file(path: &Path, rank: u32) -> PathBuf {
     }
 }
 
-/// Takes part until the front says that all is done.
+/// Takes part until the front reports that all is done.
 fn serve(running: &Running, membership: &Membership) -> ExitCode {
     let Err(failure) = running.serve() else { return ExitCode::SUCCESS };
     let own = membership.job.as_ref().map_or(0, |job| job.rank);
-    // Of other losses the front tells.
+    // The front reports other losses.
     if matches!(failure, Failure::Lost { rank, .. } if rank == 0 || rank == own) {
         let line = printable(&format!("rank {own}: {failure}"));
         seekwire_program::tell(format_args!("seekwire: {line}"));
@@ -171,7 +172,7 @@ fn watch_all(
     let units = options.units.len().max(1);
     let watched = Arc::new(Watched::new(Arc::clone(running), name, units));
     let must_serve = metrics.is_some();
-    // Where there is no place for a socket, `flow top` does not find this pipeline.
+    // Without a place for a socket, `flow top` does not find this pipeline.
     let served = server::start(Arc::clone(&watched), metrics, sockets::open().ok());
     if must_serve {
         served.context("cannot serve metrics")?;
@@ -181,7 +182,7 @@ fn watch_all(
     }
     let outcome = run_all(options, running, &watched);
     running.finish();
-    // It tells of those that were lost at the end.
+    // It reports the processes that were lost at the end.
     let _ = losses.join();
     outcome
 }
@@ -193,14 +194,14 @@ fn run_all(options: &FlowRun, running: &Running, watched: &Watched) -> Result<Ex
     for argument in arguments {
         let argument = argument::to_text(argument);
         let shown = argument::shown(&argument);
-        // One after the other: what several write to one place would mix.
+        // One after the other: the output of several to one place would mix.
         watched.unit_begins(&shown);
         let unit = running.submit(Unit::new(argument));
         let outcome = unit.wait();
         watched.unit_ends(outcome.is_ok());
         if let Err(failure) = outcome {
             if is_unread(&failure) {
-                // As by SIGPIPE, it ends, and what failed before has failed.
+                // Exits as with SIGPIPE; an earlier failure still counts.
                 return Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
             }
             failed += 1;
@@ -219,7 +220,7 @@ fn run_all(options: &FlowRun, running: &Running, watched: &Watched) -> Result<Ex
         seekwire_program::tell(format_args!("seekwire: filter {filter} has rejected {count}"));
     }
     if let Some(report) = running.guarantee() {
-        // Also to those who want to hear nothing else: it is why they asked.
+        // Also printed with --quiet if it is broken, since the user asked for the guarantee.
         if !options.quiet || !report.holds() {
             seekwire_program::tell(words::guarantee(&report));
         }
@@ -235,19 +236,20 @@ fn run_all(options: &FlowRun, running: &Running, watched: &Watched) -> Result<Ex
     })
 }
 
-/// The exit status where all units were done, but something of the input was rejected. 2 is that of
-/// arguments which make no sense.
+/// The exit status if all units were done, but some of the input was rejected. 2 is that of invalid
+/// arguments.
 const REJECTED: u8 = 3;
 
-/// The reader of standard output has gone (`seekwire flow run ... | head`), and nothing is wrong.
+/// True if the reader of standard output is gone (`seekwire flow run ... | head`), which is no
+/// failure.
 fn is_unread(failure: &Failure) -> bool {
     matches!(failure, Failure::Filter { error, .. } if **error == *UNREAD)
 }
 
-/// At a signal that ends this process, those that `exec` has started end, too, the trace is whole,
-/// and nothing is left behind.
+/// When a signal ends this process, also ends the programs that `exec` has started, completes the
+/// trace, and leaves nothing behind.
 pub(crate) fn end_well_at_signals(trace: Option<Arc<Trace>>) -> Result<()> {
-    // Those that are ignored stay so: nohup(1), a shell's background.
+    // Ignored signals stay ignored: nohup(1), a shell's background.
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
@@ -262,7 +264,7 @@ pub(crate) fn end_well_at_signals(trace: Option<Arc<Trace>>) -> Result<()> {
                 trace.finish_soon();
             }
             sockets::close();
-            // It ends as if nobody had caught it.
+            // Exit as if the signal had not been caught.
             let _ = signal_hook::low_level::emulate_default_handler(signal);
         }
     };

@@ -1,4 +1,4 @@
-//! Where the time went, in a table and in words.
+//! How the time was spent, in a table and in words.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use seekwire_flow::{CopyReport, StreamReport};
 use seekwire_program::table::{self, Align};
 
-/// A copy for each row, its shares of the time in percent, and a line for each stream.
+/// A row for each copy with its shares of the time in percent, and a line for each stream.
 pub(crate) fn table(copies: &[CopyReport], streams: &[StreamReport]) -> String {
     let columns = [
         ("filter", Align::Left),
@@ -48,18 +48,18 @@ pub(crate) fn table(copies: &[CopyReport], streams: &[StreamReport]) -> String {
     text
 }
 
-/// How much each filter has rejected that has rejected something.
+/// The number of rejections of each filter that has rejected something.
 pub(crate) fn rejected(copies: &[CopyReport]) -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
     for copy in copies.iter().filter(|copy| copy.rejected > 0) {
         let count: &mut u64 = all.entry(table::printable(&copy.filter).to_string()).or_default();
-        // Another process may have sent any number.
+        // The count may come from another process and be anything.
         *count = count.saturating_add(copy.rejected);
     }
     all
 }
 
-/// The number of a copy, and where it is, if there are several places.
+/// The number of a copy, and its place if there are several.
 pub(crate) fn place(copy: &CopyReport) -> String {
     match &copy.host {
         Some(host) => format!("{} on {host} ({})", copy.copy, copy.process),
@@ -76,7 +76,7 @@ pub(crate) fn shares(copy: &CopyReport) -> [u64; 3] {
     }
     let exact = times.map(|time| 100.0 * time / all);
     let mut shares = exact.map(|share| share.floor() as u64);
-    // What is cut off goes to those that lose most by it.
+    // Give the remainder to the shares that rounding down cut most.
     let mut order = [0, 1, 2];
     order.sort_by(|a, b| exact[*b].fract().total_cmp(&exact[*a].fract()));
     let missing = 100 - shares.iter().sum::<u64>();
@@ -86,7 +86,7 @@ pub(crate) fn shares(copy: &CopyReport) -> [u64; 3] {
     shares
 }
 
-/// The filter whose copies are busy most of the time. The names of the streams tell which filters
+/// The filter whose copies are busy most of the time. The names of the streams show which filters
 /// are sources.
 pub(crate) fn bottleneck<'s>(
     copies: &[CopyReport],
@@ -97,7 +97,7 @@ pub(crate) fn bottleneck<'s>(
     let mut filters: BTreeMap<&Arc<str>, (Duration, Duration, usize)> = BTreeMap::new();
     for copy in copies {
         let filter = filters.entry(&copy.filter).or_default();
-        // Others may have told them.
+        // The times may come from another process and be anything.
         let all = copy.busy.saturating_add(copy.starved).saturating_add(copy.blocked);
         filter.0 = filter.0.saturating_add(copy.busy);
         filter.1 = filter.1.saturating_add(all);
@@ -107,12 +107,12 @@ pub(crate) fn bottleneck<'s>(
         if all.is_zero() { 0.0 } else { busy.as_secs_f64() / all.as_secs_f64() }
     };
     let busiest = filters.iter().max_by(|a, b| share(a.1).total_cmp(&share(b.1)));
-    // Others may have told the names, too.
+    // So may the names.
     let busiest = busiest.map(|(name, times)| (&***name, table::printable(name), times));
     match busiest {
         Some((filter, name, times)) if share(times) >= 0.5 => {
             let what = if !targets.contains(filter) {
-                "what it reads from is slower than the filters behind it."
+                "its input is slower than the filters after it."
             } else if times.2 == 1 {
                 "a second copy, if it can have one, or a faster processor would help."
             } else {
@@ -191,7 +191,7 @@ mod tests {
             "{said}"
         );
         let said = bottleneck(&[copy("source", [90, 0, 10])], streams.into_iter());
-        assert!(said.contains("source, busy 90 % of the time: what it reads from is"), "{said}");
+        assert!(said.contains("source, busy 90 % of the time: its input is slower"), "{said}");
         let said = bottleneck(&copies[2..], streams.into_iter());
         assert_eq!(said, "No filter is busy most of the time; fast is busiest, with 9 %.");
     }

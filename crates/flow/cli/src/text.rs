@@ -1,4 +1,4 @@
-//! A place in a file, and what is wrong there.
+//! A place in a file, and the error there.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,14 +9,14 @@ use thiserror::Error;
 /// Columns of a line that are shown.
 const WIDTH: usize = 100;
 
-/// What is wrong with a pipeline file, with the line.
+/// An error in a pipeline file, with its line.
 #[derive(Debug, Error)]
 pub(crate) struct Wrong {
     file: PathBuf,
     /// Counted from 1.
     line: usize,
     column: usize,
-    /// What the column is in what is shown, from 0.
+    /// Position of the column in the shown text, from 0.
     indent: usize,
     text: String,
     message: String,
@@ -29,7 +29,7 @@ impl Wrong {
         let before = source.get(..start).unwrap_or_default();
         let begin = before.rfind('\n').map_or(0, |at| at + 1);
         let text = source.get(begin..).unwrap_or_default().lines().next().unwrap_or_default();
-        // A line is shown as far as a screen is wide, from a little before the place.
+        // Show a part of the line as wide as a screen, from a little before the place.
         let column = before.get(begin..).unwrap_or_default().chars().count();
         let skipped = if column < WIDTH { 0 } else { column - WIDTH / 2 };
         let text: String = text.chars().skip(skipped).take(WIDTH).collect();
@@ -45,7 +45,7 @@ impl Wrong {
 }
 
 impl Wrong {
-    /// In one line.
+    /// As one line.
     pub(crate) fn line(&self) -> String {
         let Self { file, line, column, message, .. } = self;
         format!("{}:{line}:{column}: {message}", file.display())

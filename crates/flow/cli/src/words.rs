@@ -1,4 +1,4 @@
-//! What a pipeline has decided and promised, in words.
+//! Decisions and guarantees of a pipeline, in words.
 
 use std::time::Duration;
 
@@ -19,14 +19,14 @@ pub(crate) fn time(of: Duration) -> String {
     format!("{value:.decimals$} {name}")
 }
 
-/// A size of blocks that a stream has chosen, with what it was chosen from.
+/// A block size that a stream has chosen, with the measurements that led to it.
 pub(crate) fn decision(stream: &str, decision: &SizeDecision) -> String {
     let SizeDecision { blocks, from, to, sending, alpha, beta, service, kilobyte, .. } = decision;
     let rate = |(size, rate): &(usize, u64)| format!("; {size} B: {}/s", table::bytes(*rate));
     let tried: String = decision.tried.iter().map(rate).collect();
     let why = match decision.reason {
-        Reason::Pipelining => "then a link takes no longer than the copies behind it",
-        Reason::Overhead => "then a block costs little besides its bytes",
+        Reason::Pipelining => "at this size a link takes no longer than the copies after it",
+        Reason::Overhead => "at this size the fixed cost of a block is small",
         Reason::Unit => "larger ones would be too few for all copies",
         Reason::Latency => "a larger one would keep urgent blocks waiting for too long",
         Reason::Rate => "that is enough for the units per second that are guaranteed",
@@ -49,7 +49,7 @@ pub(crate) fn decision(stream: &str, decision: &SizeDecision) -> String {
     )
 }
 
-/// What is promised.
+/// The guarantee in words.
 pub(crate) fn promise(guarantee: Guarantee) -> String {
     match guarantee {
         Guarantee::Latency(allowed) => format!("each unit is done within {}", time(allowed)),
@@ -57,7 +57,7 @@ pub(crate) fn promise(guarantee: Guarantee) -> String {
     }
 }
 
-/// Whether it is kept.
+/// Whether the guarantee is kept.
 pub(crate) fn guarantee(report: &GuaranteeReport) -> String {
     let GuaranteeReport { units, kept, worst, recent, .. } = report;
     let now = if report.holds() { "holds" } else { "does NOT hold" };

@@ -1,6 +1,6 @@
 //! Pipelines under real launchers, on one host and on two: network namespaces, between which a
-//! cable can be pulled. What docs/cluster.md tells people to do is done here as it stands there.
-//! Where this process may not make such namespaces, a test says so and does nothing.
+//! cable can be pulled. The tests follow docs/cluster.md step by step. If this process may not
+//! create such namespaces, a test reports that and does nothing.
 
 #[path = "../../launch/tests/cluster/mod.rs"]
 mod cluster;
@@ -51,8 +51,8 @@ impl Place {
         format!("{}:{}", self.path("bin"), std::env::var("PATH").unwrap())
     }
 
-    /// The shell's answer has come, and copies of grep were where they should have been: `host
-    /// (rank)`.
+    /// Checks that the result is that of the shell, and that the copies of grep ran at these
+    /// workers: `host (rank)`.
     fn check(&self, outcome: &Outcome, workers: &[&str]) {
         assert_eq!(outcome.code, Some(0), "{outcome:#?}");
         assert_eq!(outcome.output.trim(), self.errors.to_string(), "{outcome:#?}");
@@ -62,7 +62,7 @@ impl Place {
 
 const MEMBERS: usize = 16;
 
-/// In the table at the end: copies of grep are there and nowhere else, and each place has worked.
+/// Checks in the final table that grep ran at each of these places, and nowhere else.
 fn check_places(table: &str, workers: &[&str]) {
     let mut worked = Vec::new();
     let rows = table.lines().filter_map(|line| line.trim().strip_prefix("grep "));
@@ -81,7 +81,7 @@ fn check_places(table: &str, workers: &[&str]) {
     }
 }
 
-/// Lines, of which some are errors, up to that many bytes.
+/// Lines, some of them with errors, up to that many bytes.
 fn log(bytes: usize) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(bytes as u64);
     let mut log = Vec::new();
@@ -130,7 +130,7 @@ fn outcome(child: Child) -> Outcome {
     Outcome { code: status.code(), output: text(stdout), errors: text(stderr) }
 }
 
-/// What an interface of that end has received and sent, in bytes.
+/// Bytes that an interface of that end has received and sent.
 fn traffic(end: &End, interface: &str) -> [u64; 2] {
     let text = end.run(|| fs::read_to_string("/proc/thread-self/net/dev")).unwrap().unwrap();
     let mut lines = text.lines().filter_map(|line| line.trim().split_once(':'));
@@ -139,7 +139,7 @@ fn traffic(end: &End, interface: &str) -> [u64; 2] {
     [numbers[0], numbers[8]]
 }
 
-/// Slow enough to be in the middle of it for a while.
+/// Slow enough to be interrupted in the middle.
 const IDEMPOTENT: &str = "
 [filter.read]
 run = \"read\"
@@ -162,8 +162,8 @@ to = \"write\"
 ordered = true
 ";
 
-/// Kills rank 1 of three in the middle; rank 2 does what it was at. The launcher's status may be
-/// that of the one that was killed.
+/// Kills rank 1 of three in the middle; rank 2 takes over its work. The launcher's status may be
+/// that of the killed process.
 fn check_that_others_go_on(bed: &Bed, launcher: &[&str], variables: &[(&str, &str)]) {
     let place = Place::new();
     let pipeline = IDEMPOTENT.replace("@", place.directory.path().to_str().unwrap());
@@ -318,7 +318,7 @@ mod open_mpi {
 mod slurm {
     use super::*;
 
-    /// One test, because it takes its time until the nodes are there.
+    /// A single test, because the nodes take long to start.
     #[test]
     fn two_nodes_by_srun_and_by_the_scripts_of_the_document() {
         let Some(bed) = Bed::new() else { return };
@@ -358,7 +358,7 @@ mod slurm {
 mod by_hand {
     use super::*;
 
-    /// Processes of one job that nobody has started but this test.
+    /// Processes of one job that only this test has started.
     struct Job {
         place: Place,
         size: usize,
@@ -392,7 +392,7 @@ mod by_hand {
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
     }
 
-    /// Waits until the pipeline has come so far.
+    /// Waits until the pipeline has come this far.
     fn has_come(far: bool, bed: &Bed, bytes: u64, front: &mut Child) {
         while traffic(bed.near(), bed.near().interface())[usize::from(far)] < bytes {
             assert!(front.try_wait().unwrap().is_none(), "it has ended before");
@@ -450,7 +450,7 @@ to = \"drop\"
         assert_eq!(far.code, Some(1), "{far:#?}");
     }
 
-    /// What a pod would run, with what Kubernetes would set, on two hosts.
+    /// Runs what a pod would run, with the variables of Kubernetes, on two hosts.
     #[test]
     fn the_container_of_the_document() {
         let Some(bed) = Bed::new() else { return };
@@ -476,7 +476,7 @@ to = \"drop\"
     }
 }
 
-/// Each message of the document is one of the program.
+/// Each message in the document is a message of the program.
 #[test]
 fn the_messages_of_the_document_are_those_of_the_program() {
     let mut sources = String::new();
@@ -507,12 +507,12 @@ fn the_messages_of_the_document_are_those_of_the_program() {
     }
 }
 
-/// A large log, as people have it: in many members of a compressed file, one after the other. Two
+/// A large log in a realistic form: many members of a compressed file, one after the other. Two
 /// processes on one host.
 mod a_large_log {
     use super::*;
 
-    /// Many times what streams and pipes hold, in hundreds of members.
+    /// Many times the capacity of streams and pipes, in hundreds of members.
     const BYTES: usize = 1 << 28;
 
     fn run(unpack: &str, packed: &[u8], member: usize, answer: impl FnOnce(&Path) -> String) {
@@ -549,7 +549,7 @@ mod a_large_log {
     fn of_zstandard() {
         let log = log(1 << 19);
         let packed = zstd::encode_all(&log[..], 1).unwrap();
-        // Not everybody has a shell that unpacks it. Each member has the same lines.
+        // Some shells cannot unpack it. Each member has the same lines.
         let answer = |place: &Path| {
             fs::write(place.join("member"), &log).unwrap();
             let errors: usize = shell(place, "grep -c ERROR member").trim().parse().unwrap();

@@ -44,12 +44,12 @@ fn errors_in_a_compressed_log_are_counted() {
         ("print", "run = \"write\""),
     ];
     for policy in ["adaptive", "demand", "round-robin"] {
-        // Greps lines, so it is given whole ones.
+        // grep works on lines, so it gets whole ones.
         let file =
             chain(&filters, &format!("policy = \"{policy}\"\nlimit = \"1MiB\"\nlines = \"16KiB\""));
         let directory = place("count.toml", &file);
         let (log, errors) = log(200_000);
-        // Two members, as of a log that was rotated and joined.
+        // Two members, as in a log that was rotated and joined.
         let (first, second) = log.split_at(log.len() / 3);
         let whole = [gzipped(first.as_bytes()), gzipped(second.as_bytes())].concat();
         fs::write(directory.path().join("app.log.gz"), whole).unwrap();
@@ -134,7 +134,7 @@ fn programs_that_fail_or_stop_reading_end_no_pipeline() {
     };
     assert_eq!(run("cat"), (Some(0), 3_000_000, String::new()));
     assert_eq!(run("head -c 10"), (Some(0), 10, String::new()));
-    // What has no output any more still gets all of its input.
+    // A program that has closed its output still gets all of its input.
     assert_eq!(run("exec >&-; test $(wc -c) = 3000000"), (Some(0), 0, String::new()));
     assert_eq!(run("exec <&-; sleep 0.1; echo done"), (Some(0), 5, String::new()));
     let (code, _, said) = run("cat >/dev/null; exit 7");
@@ -148,7 +148,7 @@ fn programs_that_fail_or_stop_reading_end_no_pipeline() {
 #[test]
 fn a_program_that_goes_on_without_its_pipes_ends_with_the_unit() {
     let directory = tempfile::tempdir().unwrap();
-    // The first one says that it has closed its output; then the other one fails.
+    // The first one reports that it has closed its output; then the other one fails.
     let lasting = "cat >/dev/null; exec >&-; echo closed >turn; exec sleep 9999";
     let failing = "cat >/dev/null; read line <turn; exit 1";
     let exec = |command: &str| format!("run = \"exec\"\ncommand = [\"sh\", \"-c\", \"{command}\"]");
@@ -179,7 +179,7 @@ fn a_program_that_goes_on_without_its_pipes_ends_with_the_unit() {
     assert_eq!(lines[2], "seekwire: 2 of 2 units of work failed");
 }
 
-/// What a file system that is full says when a file is closed, and not before.
+/// A close() that fails as on a full file system which reports that only when a file is closed.
 const FULL: &str = r#"
 #define _GNU_SOURCE
 #include <errno.h>
@@ -275,7 +275,7 @@ fn a_program_that_is_missing_is_named_before_anything_runs() {
     }
 }
 
-/// The example of the help is one that runs.
+/// The example in the help can run.
 #[test]
 fn the_example_in_the_help_is_a_pipeline() {
     let help = text(&flow(Path::new("/"), &["run", "--help"]).stdout);
@@ -374,7 +374,7 @@ fn a_signal_ends_the_programs_too() {
     assert!(killed.success());
     assert_eq!(flow.wait().unwrap().signal(), Some(15));
     let until = Instant::now() + Duration::from_secs(20);
-    // One that nobody has waited for yet has no program any more.
+    // A zombie has an empty command line.
     while fs::read_to_string(format!("/proc/{}/cmdline", line.trim()))
         .is_ok_and(|it| !it.is_empty())
     {
@@ -397,7 +397,7 @@ fn a_unit_that_fails_does_not_wait_for_a_source_that_waits() {
         .stdin(Stdio::piped())
         .spawn()
         .unwrap();
-    // It stays open: nobody says that there is no more.
+    // The input stays open, without an end of file.
     let mut input = flow.stdin.take().unwrap();
     input.write_all(b"no gzip at all").unwrap();
     let status = flow.wait().unwrap();

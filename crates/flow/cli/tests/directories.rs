@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::harness::{chain, flow, place, text};
 
-/// A pipeline that reads so and writes so.
+/// A pipeline with these options for reading and writing.
 fn copying(read: &str, write: &str, stream: &str) -> TempDir {
     let filters = [
         ("read", &*format!("run = \"read\"\n{read}")),
@@ -27,7 +27,7 @@ fn run(directory: &TempDir, units: &[&str]) -> Output {
     flow(directory.path(), &[&["run", "-q", "copy.toml"], units].concat())
 }
 
-/// Directories, links to files and directories, one of which leads back, and what is no file.
+/// Directories, links to files and directories, one of which leads back, and a special file.
 fn logs(directory: &TempDir) {
     let path = |name: &str| directory.path().join("logs").join(name);
     fs::create_dir_all(path("b/inner")).unwrap();
@@ -162,7 +162,7 @@ fn each_block_can_be_a_file() {
     assert!(said.contains("copy 0, block 0 (logs/a.log): none/0: No such file"), "{said}");
 }
 
-/// Names go to as many copies of a program that opens the files itself as there are.
+/// Names are shared among the copies of a program that opens the files itself.
 #[test]
 fn names_can_be_shared_among_programs() {
     let filters = [
@@ -190,7 +190,7 @@ fn names_can_be_shared_among_programs() {
     assert_eq!(lines, expected, "{}", text(&output.stderr));
 }
 
-/// The pipelines of the documents are whole, and this one does what is said of it.
+/// The pipelines in the documents are complete, and this one does what the text promises.
 #[test]
 fn the_pipelines_in_the_documents_can_run() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/pipelines.md");
@@ -218,7 +218,8 @@ fn the_pipelines_in_the_documents_can_run() {
 #[test]
 fn what_a_unit_reads_it_does_not_write() {
     let content: Vec<u8> = (0..200_000u32).flat_map(u32::to_ne_bytes).collect();
-    // By its name, by a link, small enough to be read before anything is written, and as one of many.
+    // By its name, by a link, small enough to be read before anything is written, and as one of
+    // many.
     for (read, write, unit, bytes) in [
         ("", "path = \"{name}.log\"", "own.log", content.len()),
         ("", "path = \"link\"", "own.log", content.len()),
@@ -241,7 +242,7 @@ fn what_a_unit_reads_it_does_not_write() {
         assert!(fs::read(&own).unwrap() == content[..bytes], "{read} {write}");
         assert_eq!(fs::read(directory.path().join("0.log")).unwrap(), b"zero");
     }
-    // The next unit may read what this one has written, and a pipe and a device are nobody's.
+    // The next unit may read the output of this one, and a pipe and a device belong to no unit.
     let directory = copying("", "path = \"{name}.copy\"", "");
     fs::write(directory.path().join("a.log"), "some").unwrap();
     fs::write(directory.path().join("b.copy"), "old and longer").unwrap();
@@ -253,7 +254,7 @@ fn what_a_unit_reads_it_does_not_write() {
     assert!(run(&nowhere, &[]).status.success());
 }
 
-/// As cat(1) refuses it: what is read would never end.
+/// As cat(1) refuses it: reading would never end.
 #[test]
 fn what_the_shell_redirects_to_is_not_read() {
     let cat = chain(&[("read", "run = \"read\""), ("write", "run = \"write\"")], "");
@@ -292,7 +293,7 @@ fn what_the_shell_redirects_to_is_not_read() {
         let (status, said) = run(script);
         assert_eq!(status, Some(1), "{script}: {said}");
         assert!(said.contains("what the unit writes cannot be read; write to another"), "{said}");
-        // The file that comes first was written.
+        // The first file was written.
         let grown = fs::metadata(path("below/b")).unwrap().len() as usize - content.len();
         assert!(grown <= 2, "{script}: {grown}");
         assert_eq!(fs::metadata(path("own")).unwrap().len() as usize, content.len());

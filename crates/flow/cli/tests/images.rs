@@ -21,7 +21,7 @@ fn halves(width: u32, height: u32, [left, right]: [[u8; 3]; 2]) -> RgbImage {
     RgbImage::from_fn(width, height, |x, _| Rgb(if x < width / 2 { left } else { right }))
 }
 
-/// The bytes become what the filters make of them, or an error.
+/// Runs the bytes through the filters. Returns their output, or an error.
 fn through(bytes: &[u8], filters: &[(&str, &str)]) -> Result<Vec<u8>, String> {
     let read = [("read", "run = \"read\"\nwhole = true")];
     let write = [("write", "run = \"write\"")];
@@ -94,7 +94,7 @@ fn images_are_decoded_as_they_are_to_be_seen() {
         ppm(&RgbImage::from_fn(3, 1, |x, _| Rgb(flat[x as usize])))
     );
 
-    // A camera that was held upright: what is left in the file is to be seen on top.
+    // A camera held upright: the left side of the file is the top of the image.
     let jpeg = encoded(photo, ImageFormat::Jpeg);
     let exif =
         b"\xff\xe1\0\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0";
@@ -124,7 +124,7 @@ fn sizes_are_as_they_are_asked_for() {
         let header = format!("P6\n{expected}\n255\n");
         assert!(made.starts_with(header.as_bytes()), "{options}");
     }
-    // What is all of one colour stays so.
+    // An image of one colour keeps it.
     let plain = ppm(&halves(64, 64, [[10, 200, 77]; 2]));
     let made = through(&plain, &[("scale", "run = \"scale-image\"\nwidth = 9")]).unwrap();
     assert_eq!(made, ppm(&halves(9, 9, [[10, 200, 77]; 2])));
@@ -144,7 +144,7 @@ fn a_png_loses_nothing() {
     assert!(sizes[0] < sizes[1] && sizes[1] < sizes[2], "{sizes:?}");
 }
 
-/// A PNG of no colours at all that says that it is so large.
+/// A PNG without data that claims this size.
 fn bomb(width: u32, height: u32) -> Vec<u8> {
     let mut png = encoded(halves(1, 1, [[0; 3]; 2]), ImageFormat::Png);
     png[16..20].copy_from_slice(&width.to_be_bytes());
@@ -200,7 +200,7 @@ fn what_is_no_image_or_too_large_is_told() {
     }
 }
 
-/// Whatever is in them, no decoder panics, and none waits.
+/// Whatever the content, no decoder panics or hangs.
 #[test]
 fn broken_images_are_errors_or_images() {
     let mut random = fastrand::Rng::with_seed(11);
@@ -262,7 +262,7 @@ fn options_that_mean_nothing_are_refused() {
     }
 }
 
-/// The pipeline of the documents is one that runs.
+/// The pipeline in the documents can run.
 #[test]
 fn the_pipeline_in_the_documents_makes_thumbnails() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/pipelines.md");

@@ -1,4 +1,4 @@
-//! `seekwire flow plan`: what it says, and what it does not do.
+//! `seekwire flow plan`: its output, and what it must not do.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-/// A pipeline whose cost an option says.
+/// A pipeline in which an option states the cost.
 const PIPELINE: &str = "\
 [filter.read]
 run = \"read\"
@@ -39,7 +39,7 @@ fn plan(directory: &Path, arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// What was said, with one blank between words.
+/// The output, with single spaces between words.
 fn said(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8_lossy(&output.stdout);
@@ -49,7 +49,7 @@ fn said(output: &Output) -> String {
 #[test]
 fn the_bound_is_that_of_the_slowest_filter() {
     let directory = place(PIPELINE);
-    // It has ended long before.
+    // It ends long before that.
     let said = said(&plan(directory.path(), &["--seconds", "600", "--rate", "4MiB", "data"]));
     assert!(said.contains("the sources sent 49 KiB and 49 KiB came through"), "{said}");
     assert!(said.contains("all of the input. Nothing was written"), "{said}");
@@ -72,7 +72,7 @@ fn what_has_no_end_is_stopped_with_its_programs() {
     assert!(said.contains("work 1 ") && said.contains("measured 1.00"), "{said}");
     let pid = fs::read_to_string(directory.path().join("pid")).unwrap();
     let process = format!("/proc/{}/cmdline", pid.trim());
-    // One that nobody has waited for yet has no program any more.
+    // A zombie has an empty command line.
     while fs::read(&process).is_ok_and(|line| !line.is_empty()) {
         std::thread::yield_now();
     }

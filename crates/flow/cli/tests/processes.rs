@@ -1,5 +1,5 @@
-//! Pipelines in several processes: `seekwire flow run` as launchers start it, and what happens when
-//! one of the processes is killed, stopped or cut off.
+//! Pipelines in several processes: `seekwire flow run` as launchers start it, with processes that
+//! are killed, stopped or cut off.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn program() -> &'static str {
 }
 
 impl Group {
-    /// `size` processes that run this pipeline with these arguments.
+    /// Starts `size` processes that run this pipeline with these arguments.
     fn start(size: usize, pipeline: &str, arguments: &[&str]) -> Self {
         Self::start_each(size, pipeline, |_| arguments)
     }
@@ -79,11 +79,11 @@ impl Group {
 
     fn signal(&self, rank: usize, signal: Signal) {
         let pid = Pid::from_child(&self.processes[rank]);
-        // One that has ended is not waited for yet: the id is still its own.
+        // A process that has exited is not reaped yet, so its id is still valid.
         kill_process(pid, signal).unwrap();
     }
 
-    /// What each of them said.
+    /// Waits for the end of all processes. Returns their output.
     fn end(mut self) -> (Vec<Output>, tempfile::TempDir) {
         let processes = std::mem::take(&mut self.processes);
         let outputs = processes.into_iter().map(|child| child.wait_with_output().unwrap());
@@ -99,10 +99,10 @@ fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Waits until the file has that many bytes: so far the pipeline has come.
+/// Waits until the file has that many bytes, which shows how far the pipeline has come.
 fn has_grown(path: &Path, bytes: u64, group: &mut Group) {
     loop {
-        // It may grow to its end, and the process end, while this one is not running.
+        // While this process is not running, the file may become complete and the process end.
         let has_ended = group.processes[0].try_wait().unwrap().is_some();
         if fs::metadata(path).map_or(0, |known| known.len()) >= bytes {
             break;
@@ -112,7 +112,7 @@ fn has_grown(path: &Path, bytes: u64, group: &mut Group) {
     }
 }
 
-/// Numbered lines, of which those that `burn` passes on in parts come back in order.
+/// Numbered lines. Copies of `burn` pass parts of them on, and they come back in order.
 const CHAIN: &str = "
 [filter.read]
 run = \"read\"
@@ -144,7 +144,7 @@ fn input(bytes: usize) -> Vec<u8> {
 }
 
 fn start_chain(size: usize, pipeline: &str, bytes: usize) -> (Group, Vec<u8>) {
-    // The input is there before anybody looks for it: the pipeline names a directory of its own.
+    // The input exists before any process looks for it: the pipeline names a directory of its own.
     let place = tempfile::tempdir().unwrap();
     let data = input(bytes);
     fs::write(place.path().join("input"), &data).unwrap();
@@ -192,7 +192,7 @@ fn killed_workers_are_made_good_for_at_any_moment() {
         let said = stderr(&outputs[0]);
         assert!(outputs[0].status.success(), "round {round}: {said}");
         assert!(fs::read(output).unwrap() == data, "round {round}: {said}");
-        // One that is killed when all is done is not missed.
+        // A process that is killed after all is done is not missed.
         let is_named = |worker: &&usize| said.contains(&format!("rank {worker} on "));
         noticed += workers[..killed].iter().filter(is_named).count();
         for worker in &workers[killed..] {
@@ -236,7 +236,7 @@ fn a_stopped_process_is_given_up_after_the_patience() {
     assert!(outputs[0].status.success(), "{said}");
     assert!(said.contains("rank 1 on ") && said.contains("has said nothing for 5 s"), "{said}");
     assert!(fs::read(place.join("output")).unwrap() == data);
-    // When it goes on, it learns that nobody waits for it.
+    // When it continues, it learns that nobody waits for it.
     kill_process(Pid::from_child(&stopped), Signal::CONT).unwrap();
     let output = stopped.wait_with_output().unwrap();
     assert!(!output.status.success());
@@ -245,7 +245,7 @@ fn a_stopped_process_is_given_up_after_the_patience() {
 
 #[test]
 fn no_unit_waits_for_a_stopped_process_if_copies_are_hedged() {
-    // There is room for all, so that copies have nothing to do at the end.
+    // There is room for everything, so that copies become idle at the end.
     let pipeline = CHAIN.replace("256KiB", "8MiB").replace("-byte = 20", "-byte = 500");
     let pipeline = pipeline.replace("idempotent = true", "idempotent = true\nhedge = 100");
     let place = tempfile::tempdir().unwrap();
@@ -265,7 +265,7 @@ fn no_unit_waits_for_a_stopped_process_if_copies_are_hedged() {
     stopped.wait_with_output().unwrap();
 }
 
-/// Passes blocks on. At a late one it says that it has it, and waits until the gate is open.
+/// Passes blocks on. When a late block arrives, it reports that and waits until the gate is open.
 const GATED: &str = "
 import os, sys
 sys.path.insert(0, EXAMPLES)
@@ -325,7 +325,7 @@ fn either_process_that_has_a_block_can_be_killed() {
             std::thread::yield_now();
         }
         group.signal(victim, Signal::KILL);
-        // Both are there, and open it for reading; it stays open for who comes later.
+        // Both have the gate open for reading; it stays open for copies that come later.
         let gate = fs::File::options().write(true).open(gate).unwrap();
         let (outputs, _directory) = group.end();
         drop(gate);
@@ -346,7 +346,8 @@ fn what_is_wrong_is_said_once() {
     assert!(outputs.iter().all(|output| output.status.code() == Some(1)));
 }
 
-/// The launcher may end all as soon as one has ended: whoever comes first says what is wrong.
+/// The launcher may end all processes as soon as one has ended, so the first of them reports the
+/// error.
 #[test]
 fn a_file_that_is_no_pipeline_everybody_names() {
     let pipeline = CHAIN.replacen("to = \"", "to = \"none-", 1);
@@ -416,7 +417,7 @@ fn files_that_differ_are_named() {
     assert!(outputs.iter().all(|output| output.status.code() == Some(1)));
 }
 
-/// They would wait for longer than anybody waits for a test.
+/// They would wait for longer than a test may take.
 #[test]
 fn nobody_waits_for_one_that_has_failed_before_all_have_met() {
     let long = ["--meet-within", "100000"];
@@ -513,7 +514,7 @@ fn what_another_process_writes_is_not_read() {
     }
 }
 
-/// Where the file is known, every process knows it.
+/// Every process knows the file of a block, if it is known at all.
 #[test]
 fn an_error_in_another_process_names_the_file() {
     let place = tempfile::tempdir().unwrap();

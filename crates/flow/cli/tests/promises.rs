@@ -1,4 +1,4 @@
-//! Sizes of blocks that streams find, and what pipelines promise: as users hear of them.
+//! Block sizes that streams choose, and guarantees of pipelines, as users see them.
 
 mod harness;
 
@@ -47,7 +47,7 @@ fn a_promise_that_is_kept_is_told_and_the_bytes_are_the_same() {
     let sums = text(&output.stdout);
     let sums: Vec<&str> = sums.lines().collect();
     assert!(sums.len() == 2 && sums[0] == sums[1], "{sums:?}");
-    // Each deal says what it was decided by.
+    // Each deal states the figures that led to it.
     let arguments = |event: &Value| event["args"].clone();
     let events = trace_events(directory.path());
     let deals: Vec<_> = events.iter().filter(|event| event["name"] == "deal").collect();
@@ -58,7 +58,7 @@ fn a_promise_that_is_kept_is_told_and_the_bytes_are_the_same() {
         assert!(deal["copy"].as_u64().unwrap() < copies.len() as u64, "{deal}");
         assert!(deal["blocks"].as_u64() <= deal["backlog"].as_u64(), "{deal}");
     }
-    // Each size that was found says what it was found from.
+    // Each chosen size states the measurements that led to it.
     let decisions: Vec<_> =
         events.iter().filter(|event| event["name"] == "size of blocks").collect();
     assert!(!decisions.is_empty());

@@ -1,4 +1,4 @@
-//! Units that go on without a part of their input, and say so.
+//! Units that continue without a part of their input, and report it.
 
 mod harness;
 
@@ -63,7 +63,7 @@ fn what_stands_behind_compressed_data_loses_none_of_them() {
                 assert_eq!(told, status == REJECTED, "{what}");
             }
         }
-        // One that begins as a member does is one that is not whole.
+        // Trailing bytes that begin like a member are an incomplete member.
         let filters = [
             ("read", "run = \"read\""),
             ("back", &*format!("run = \"{run}\"")),
@@ -76,7 +76,7 @@ fn what_stands_behind_compressed_data_loses_none_of_them() {
     }
 }
 
-/// Images, of which every third one is none, beside one another.
+/// Images in one directory; every third one is invalid.
 fn images(directory: &Path) -> usize {
     let below = directory.join("images");
     fs::create_dir(&below).unwrap();
@@ -153,7 +153,7 @@ fn blocks_that_are_errors_are_left_out_and_counted() {
     }
 }
 
-/// Behind filters that treat each block by itself, blocks still have the names of their files.
+/// After filters that treat each block by itself, blocks still have the names of their files.
 #[test]
 fn an_error_names_the_file_and_the_position() {
     let error = |filters: &[(&str, &str)], stream: &str, unit: &str| {
@@ -170,7 +170,8 @@ fn an_error_names_the_file_and_the_position() {
     let write = ("write", "run = \"write\"");
     let said = error(&[("read", images), ("pass", pass), decode, write], "", "images");
     assert!(said.contains("filter decode, copy 0, block 1 (images/01.pgm): "), "{said}");
-    // Whoever cuts it, a block begins where it begins. The first one is no image, either.
+    // The origin of a block is right whether the source or the stream cuts it. The first one is no
+    // image, either.
     let second = "block = \"5000\"";
     for (read, stream) in [("run = \"read\"", second), (&*format!("run = \"read\"\n{second}"), "")]
     {
@@ -182,7 +183,7 @@ fn an_error_names_the_file_and_the_position() {
     }
 }
 
-/// The pipeline of the documents does what is said of it.
+/// The pipeline in the documents does what the text promises.
 #[test]
 fn the_pipeline_in_the_documents_keeps_rejects() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/pipelines.md");

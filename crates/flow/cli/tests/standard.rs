@@ -25,7 +25,7 @@ fn output_that_cannot_be_written_is_an_error() {
     let output = flow(directory.path(), &["run", "-q", "cat.toml", "data"]);
     assert_eq!(text(&output.stdout), "line\n");
     for command in ["run -q cat.toml data", "check cat.toml", "plan cat.toml data", "filters"] {
-        // 0 is closed as well where its number would be the first that is free.
+        // 0 is closed as well, in case its number would be the first free one.
         for closed in [">&-", ">&- <&-", "1</dev/null"] {
             let (status, said) = shell(directory.path(), &format!("flow {command} {closed}"));
             assert_eq!(status, Some(1), "{command} {closed}: {said}");

@@ -1,7 +1,7 @@
 //! Pipelines that are watched while they run: metrics, `flow top`, traces, the view in a terminal.
 //!
-//! Their source reads a pipe that the test writes to, and what comes out is read before they are
-//! asked: nothing here waits for a time to pass.
+//! The source of each pipeline reads a pipe that the test writes to, and the test reads the output
+//! before it asks: nothing here waits for a time to pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -57,12 +57,12 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A pipeline that runs.
+/// A running pipeline.
 struct Running {
     process: Child,
     input: Option<ChildStdin>,
     output: ChildStdout,
-    /// Of its metrics.
+    /// Address of its metrics.
     address: String,
     errors: BufReader<std::process::ChildStderr>,
 }
@@ -82,7 +82,7 @@ impl Running {
         Self { process, input, output, address, errors }
     }
 
-    /// Has these bytes go through all of it.
+    /// Passes these bytes through the whole pipeline.
     fn pass(&mut self, bytes: &[u8]) {
         self.input.as_mut().unwrap().write_all(bytes).unwrap();
         let mut passed = vec![0; bytes.len()];
@@ -98,7 +98,7 @@ impl Running {
         self.process.id().to_string()
     }
 
-    /// Its status, and what it has said.
+    /// Its exit status, and what it has printed.
     fn end(mut self) -> (ExitStatus, String) {
         self.input = None;
         let mut said = String::new();
@@ -123,7 +123,7 @@ fn ask(address: &str, request: &str) -> (String, String) {
     (headers.to_owned(), body.to_owned())
 }
 
-/// The samples of an exposition, once all that the format asks for is there.
+/// The samples of an exposition, after checking that everything the format requires is there.
 fn samples(exposition: &str) -> BTreeMap<String, f64> {
     let (mut samples, mut types, mut helped) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
     for line in exposition.lines() {
@@ -188,7 +188,7 @@ fn other_requests_are_answered_too() {
     assert!(head.0.starts_with("HTTP/1.1 200 ") && head.1.is_empty(), "{head:?}");
     let long = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(100_000));
     let mut stream = TcpStream::connect(&running.address).unwrap();
-    // It may be closed before it has all.
+    // The server may close the connection before it has everything.
     let _ = stream.write_all(long.as_bytes());
     let _ = stream.read_to_end(&mut Vec::new());
     assert_eq!(running.get("/healthz").1, "ok\n");
@@ -202,7 +202,7 @@ fn clients_that_are_slow_disturb_neither_the_pipeline_nor_the_others() {
     let slow = |at: usize| {
         let mut stream = TcpStream::connect(&running.address).unwrap();
         let begun: &[u8] = [b"".as_slice(), b"GET /metrics HTTP/1.1\r\nX: ", b"\xff\n"][at % 3];
-        // What is no HTTP may be refused at once.
+        // Bytes that are not HTTP may be refused at once.
         let _ = stream.write_all(begun);
         stream
     };
@@ -210,7 +210,7 @@ fn clients_that_are_slow_disturb_neither_the_pipeline_nor_the_others() {
     running.pass(&[b'x'; 500_000]);
     let top = flow(directory.path(), &["top", "--once"]);
     assert!(text(&top.stdout).starts_with("pass.toml, process "), "{top:?}");
-    // Those who come first are sent away, however many wait behind them.
+    // The first connections are closed when enough others wait after them.
     assert_eq!(running.get("/healthz").1, "ok\n");
     let _ = slow[0].read(&mut [0]);
     running.pass(b"still there");
@@ -262,7 +262,7 @@ fn top_finds_the_pipeline_that_runs() {
     assert_eq!(status["streams"][0]["bytes"], 200_000);
 
     let other = Running::start(directory.path(), &["-q"]);
-    // Who answers there can be found.
+    // Once the server answers, the socket can be found.
     other.get("/healthz");
     let several = flow(directory.path(), &["top"]);
     assert_eq!(several.status.code(), Some(1));
@@ -302,12 +302,12 @@ fn what_answers_with_something_else_is_no_pipeline() {
     let output = flow(directory.path(), &["top", "--once", &address]);
     answer.join().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("is no status of a pipeline"), "{output:?}");
+    assert!(text(&output.stderr).contains("is not the status of a pipeline"), "{output:?}");
     let output = flow(directory.path(), &["top", "count.toml"]);
     assert!(text(&output.stderr).contains("neither HOST:PORT nor"), "{output:?}");
 }
 
-/// The events of a trace, once those of each track are nested and in order.
+/// The events of a trace, after checking that those of each track are nested and in order.
 fn events(trace: &Path) -> Vec<Value> {
     let trace = fs::read(trace).unwrap();
     let mut trace: Value = serde_json::from_slice(&trace).expect("the trace is JSON");
@@ -395,7 +395,7 @@ fn where_a_trace_cannot_be_written_the_pipeline_goes_on() {
     assert!(text(&output.stderr).contains("cannot write the trace none/trace: No such file"));
 }
 
-/// script(1) has a terminal for it.
+/// Runs in a terminal of script(1).
 fn in_terminal(directory: &Path, line: &str) -> Child {
     let mut script = Command::new("script");
     script.args(["--quiet", "--return", "--command", line, "/dev/null"]).current_dir(directory);
@@ -403,7 +403,7 @@ fn in_terminal(directory: &Path, line: &str) -> Child {
     script.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap()
 }
 
-/// Reads what a terminal shows until it has shown that.
+/// Reads the output of a terminal until it contains `expected`.
 fn read_until(terminal: &mut impl Read, expected: &str) -> String {
     let mut shown = Vec::new();
     while !text(&shown).contains(expected) {
@@ -433,7 +433,7 @@ fn a_terminal_shows_the_pipeline_and_the_data_stay_alone() {
     assert!(view.contains("bottleneck") || view.contains("No filter"), "{view}");
     drop(input);
     let rest = text(&std::io::read_to_string(&mut terminal).unwrap().into_bytes());
-    // The view is gone, the table of the end comes in its place.
+    // The view is gone, and the final table has replaced it.
     assert!(rest.contains("\u{1b}[J") && rest.contains("held"), "{rest}");
     assert!(process.wait().unwrap().success());
     assert_eq!(fs::read(directory.path().join("out")).unwrap(), [b'x'; 100_000]);
@@ -441,7 +441,7 @@ fn a_terminal_shows_the_pipeline_and_the_data_stay_alone() {
     assert!(other.wait().unwrap().success());
 }
 
-/// Those that connect and say nothing keep nobody out, however many they are.
+/// Silent connections keep no other client out, however many they are.
 #[test]
 fn silent_connections_do_not_keep_others_from_being_answered() {
     let directory = place();
@@ -454,7 +454,7 @@ fn silent_connections_do_not_keep_others_from_being_answered() {
     let mut answer = String::new();
     asking.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\nok\n"), "{answer}");
-    // The first ones have made room; the last ones are still there.
+    // The oldest connections have made room; the newest ones are still open.
     let is_ended = |connection: &TcpStream| {
         connection.set_nonblocking(true).unwrap();
         !matches!((&*connection).read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)

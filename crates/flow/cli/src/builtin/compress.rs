@@ -50,10 +50,10 @@ fn coder<C: Coder + Send + 'static>(
     Built::new(Ports::step(), move || Coding { make: make.clone(), coder: None }).alone()
 }
 
-/// What takes bytes and puts others into a buffer.
+/// A compressor or decompressor: takes bytes, and appends its output to a buffer.
 trait Coder: Write {
     fn buffer(&mut self) -> &mut Vec<u8>;
-    /// The rest of the buffer, and how many bytes behind the data are no part of it.
+    /// The rest of the buffer, and how many bytes follow the data without belonging to it.
     fn end(self) -> io::Result<(Vec<u8>, u64)>;
 }
 
@@ -111,7 +111,7 @@ impl Format for Gunzip {
     }
 
     fn decode(&mut self, bytes: &[u8]) -> io::Result<(usize, bool)> {
-        // It takes no more when it has the checksum.
+        // Once it has the checksum, it takes no more.
         let taken = self.0.write(bytes)?;
         if taken == 0 {
             self.0.try_finish()?;
@@ -128,7 +128,7 @@ impl Format for Gunzip {
     }
 }
 
-/// Unlike the decoders that the crate offers for writing, it tells where a frame ends.
+/// Unlike the decoders for writing that the crate has, it reports where a frame ends.
 struct Unzstd {
     decoder: raw::Decoder<'static>,
     buffer: Vec<u8>,
@@ -137,7 +137,7 @@ struct Unzstd {
 impl Format for Unzstd {
     const MAGIC: usize = 4;
 
-    /// A frame, or one that is skipped.
+    /// True if these bytes can begin a frame or a skippable frame.
     fn can_begin(bytes: &[u8]) -> bool {
         let skipped = |number: u8| [number, 0x2a, 0x4d, 0x18].starts_with(bytes);
         [0x28, 0xb5, 0x2f, 0xfd].starts_with(bytes) || (0x50..=0x5f).any(skipped)
@@ -175,13 +175,13 @@ struct Coding<M, C> {
     coder: Option<C>,
 }
 
-/// So much of a block is coded at once: a small block may become a very large one.
+/// Bytes of a block to code at once: a small block may expand to a very large one.
 const AT_ONCE: usize = 4096;
 
-/// A larger buffer is not kept for what comes next.
+/// A buffer larger than this is not kept for the next block.
 const KEPT: usize = 256 << 10;
 
-/// What is in the buffer, of which only the room is left.
+/// Takes the content of the buffer. A small buffer stays allocated.
 fn taken(buffer: &mut Vec<u8>) -> Bytes {
     if buffer.capacity() > KEPT {
         return std::mem::take(buffer).into();

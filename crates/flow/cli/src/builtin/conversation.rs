@@ -9,16 +9,16 @@ use seekwire_flow::{FilterError, Outputs};
 use super::frames::{self, Header, Incoming};
 use super::process::{self, Process};
 
-/// What the copies of the filter have in common.
+/// Settings that all copies of the filter share.
 pub(super) struct Program {
     pub(super) command: Vec<String>,
     pub(super) inputs: usize,
     pub(super) outputs: usize,
-    /// The largest block that it may send.
+    /// The largest block that the program may send.
     pub(super) largest: usize,
     /// How long it may take to say hello.
     pub(super) start: Duration,
-    /// How long nothing may move before it has answered.
+    /// How long the program may make no progress before it has answered.
     pub(super) timeout: Option<Duration>,
 }
 
@@ -32,11 +32,11 @@ impl Program {
 pub(super) struct Conversation {
     process: Process,
     incoming: Incoming,
-    /// What it has written before is still to be read.
+    /// True once the program has exited. Its earlier output is still to be read.
     has_ended: bool,
 }
 
-/// What is still to be written.
+/// The part of a request that is still to be written.
 struct Outgoing<'a> {
     head: &'a [u8],
     body: &'a [u8],
@@ -55,7 +55,7 @@ impl Outgoing<'_> {
     }
 }
 
-/// What is waited for, and since when nothing has moved.
+/// A time limit on lack of progress: what the program has to do, and when bytes last moved.
 struct Patience {
     limit: Option<Duration>,
     since: Instant,
@@ -69,7 +69,7 @@ impl Patience {
 }
 
 impl Conversation {
-    /// Starts the program, and lets it say hello.
+    /// Starts the program and exchanges hellos.
     pub(super) fn begin(program: &Program, out: &Outputs<'_>) -> Result<Self, FilterError> {
         let process = Process::start(&program.command).map_err(|error| program.error(error))?;
         let incoming = Incoming::new(program.largest);
@@ -89,7 +89,7 @@ impl Conversation {
         }
     }
 
-    /// Sends on the blocks that the program answers with. Its last frame says which kind it is.
+    /// Sends the blocks of the program's answer on. Returns the kind of its last frame.
     pub(super) fn ask(
         &mut self,
         program: &Program,
@@ -109,19 +109,19 @@ impl Conversation {
                     return Err(program.error(String::from_utf8_lossy(&bytes)));
                 }
                 if answer.is_some() {
-                    return Err(program.error("sent a frame behind the end of its answer"));
+                    return Err(program.error("sent a frame after the end of its answer"));
                 }
                 check(program, request, header).map_err(|what| program.error(what))?;
                 match header.kind {
                     frames::BLOCK => out.send(header.port as usize, bytes)?,
                     kind => answer = Some(kind),
                 }
-                // The next filter may have taken its time.
+                // The next filter may have taken long.
                 patience.since = Instant::now();
             }
             match answer {
                 Some(_) if !self.incoming.is_empty() => {
-                    return Err(program.error("sent bytes behind the end of its answer"));
+                    return Err(program.error("sent bytes after the end of its answer"));
                 }
                 Some(answer) if left.is_empty() => return Ok(answer),
                 _ => self.step(program, &mut left, answer.is_some(), &mut patience, out)?,
@@ -129,7 +129,7 @@ impl Conversation {
         }
     }
 
-    /// Reads or writes something, or waits for a moment.
+    /// Reads or writes something, or waits briefly.
     fn step(
         &mut self,
         program: &Program,
@@ -152,7 +152,7 @@ impl Conversation {
         let mut has_written = false;
         if let Some(pipe) = input.as_mut().filter(|_| !left.is_empty()) {
             match left.write(pipe) {
-                // What it has said before is still to be read.
+                // Its earlier output is still to be read.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => *input = None,
                 written => has_written = moved(written)?.is_some(),
             }
@@ -172,12 +172,12 @@ impl Conversation {
         if self.has_ended {
             return Err(self.loss(program, has_answered));
         }
-        // Others may have its pipes, and keep them open.
+        // Another process may have inherited its pipes and keep them open.
         self.has_ended = self.process.has_ended();
         if self.has_ended { Ok(()) } else { self.process.wait(!left.is_empty(), out) }
     }
 
-    /// Why nothing comes any more.
+    /// The error for a program that stopped sending.
     fn loss(&mut self, program: &Program, has_answered: bool) -> FilterError {
         let how = match self.process.end_soon() {
             Ok(Some(status)) => process::ending(status, &[]),
@@ -194,7 +194,7 @@ impl Conversation {
     }
 }
 
-/// How much; none if nothing can move now.
+/// The number of bytes; `None` if nothing can move now.
 fn moved<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(count) => Ok(Some(count)),
@@ -205,7 +205,7 @@ fn moved<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// Whether that request can have that answer.
+/// Checks that the request can have this answer.
 fn check(program: &Program, request: Header, answer: Header) -> Result<(), String> {
     let Header { kind, port, number, .. } = answer;
     if number != request.number {

@@ -1,5 +1,4 @@
-//! Any program as a filter: blocks go to its standard input, and what it writes to its standard
-//! output goes on.
+//! Any program as a filter: blocks go to its standard input, and its standard output is sent on.
 
 use std::io::{ErrorKind, Write};
 
@@ -12,7 +11,7 @@ use crate::options::{Fault, Options};
 
 pub(crate) use super::process::end_all;
 
-/// A pipe holds so much by default.
+/// Default capacity of a pipe.
 const BLOCK: usize = 64 << 10;
 
 pub(super) fn exec(options: &mut Options<'_>) -> Result<Built, Fault> {
@@ -28,7 +27,7 @@ pub(super) fn exec(options: &mut Options<'_>) -> Result<Built, Fault> {
         process: None,
         scratch: Scratch::new(BLOCK),
     });
-    // Nothing tells for which block it has written something.
+    // Nothing shows which block its output belongs to.
     Ok(Built { knows_order: false, program: Some(program), ..built })
 }
 
@@ -60,7 +59,7 @@ impl Filter for Exec {
         let Self { process: Some(process), scratch, .. } = self else { return Ok(()) };
         let mut rest = &block[..];
         while !rest.is_empty() {
-            // One that wants no more, as head(1), is not fed any more.
+            // A program that wants no more, such as head(1), gets no more.
             let Some(input) = &mut process.input else { return Ok(()) };
             match input.write(rest) {
                 Ok(count) => rest = &rest[count..],
@@ -74,7 +73,7 @@ impl Filter for Exec {
                 Err(error) => return Err(error.into()),
             }
         }
-        // What it has made of that goes on at once.
+        // Send its output so far on at once.
         while receive(process, scratch, out)? {}
         Ok(())
     }
@@ -83,7 +82,7 @@ impl Filter for Exec {
         let Some(mut process) = self.process.take() else { return Ok(()) };
         process.input = None;
         while process.output.is_some() {
-            // At the end of it there is nothing to wait for.
+            // Nothing is left to wait for after the end of its output.
             if !receive(&mut process, &mut self.scratch, out)? && process.output.is_some() {
                 process.wait(false, out)?;
             }
@@ -95,7 +94,7 @@ impl Filter for Exec {
     }
 }
 
-/// Sends on what it has written; false if that is nothing now, or for ever.
+/// Sends on what the program has written; false if there is nothing now, or will never be.
 fn receive(
     process: &mut Process,
     scratch: &mut Scratch,

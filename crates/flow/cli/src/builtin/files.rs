@@ -1,4 +1,4 @@
-//! Files: where blocks come from and go to.
+//! Files: sources and sinks of blocks.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -25,7 +25,7 @@ use crate::watch::screen;
 const BLOCK: usize = 64 << 10;
 const MOST: usize = 1 << 30;
 
-/// What `write` says when the reader of standard output has gone. Nothing is wrong then.
+/// The error of `write` when the reader of standard output is gone, which is no failure.
 pub(crate) const UNREAD: &str = "nobody reads standard output any more";
 
 pub(super) fn read(options: &mut Options<'_>) -> Result<Built, Fault> {
@@ -96,17 +96,17 @@ fn path(options: &mut Options<'_>) -> Result<Option<String>, Fault> {
     Ok(path)
 }
 
-/// What is to be read, and how.
+/// The files to read, and how to read them.
 struct Plan {
-    /// That of the unit's argument, if there is none.
+    /// `None`: the path is the unit's argument.
     path: Option<String>,
-    /// Which files below a directory.
+    /// Name patterns of the files to read below a directory.
     files: Option<Vec<String>>,
     is_names: bool,
     ends_lines: bool,
 }
 
-/// Whether somebody has standard input.
+/// True once a filter has taken standard input.
 static WAS_READ: AtomicBool = AtomicBool::new(false);
 
 struct ReadFiles {
@@ -116,7 +116,7 @@ struct ReadFiles {
     tree: Option<Tree>,
     from: Option<Reading>,
     has_found: bool,
-    /// For bytes that are read at once; none: all of a file.
+    /// `None`: each file is read whole.
     scratch: Option<Scratch>,
 }
 
@@ -124,15 +124,15 @@ struct ReadFiles {
 struct Reading {
     file: Box<dyn Read + Send>,
     path: PathBuf,
-    /// Of the next byte.
+    /// Origin of the next byte.
     origin: Origin,
-    /// As far as it is known.
+    /// Length when it was opened, or 0 if not known.
     length: u64,
-    /// The last byte that came.
+    /// The last byte that was read.
     last: Option<u8>,
 }
 
-/// An error with the name of the file.
+/// Adds the name of the file to an error.
 pub(super) fn named(path: &Path) -> impl Fn(io::Error) -> FilterError + '_ {
     move |error| format!("{}: {error}", path.display()).into()
 }
@@ -167,7 +167,7 @@ impl Reading {
         named(&self.path)(error)
     }
 
-    /// All of it, as one block; with a line's end behind it, where one is missing.
+    /// The whole file, as one block. Ends its last line if that is missing and `ends_lines` is set.
     fn whole(&mut self, ends_lines: bool) -> Result<Bytes, FilterError> {
         let most = MOST as u64;
         let mut whole = Vec::new();
@@ -186,7 +186,7 @@ impl Reading {
         Ok(whole.into())
     }
 
-    /// As much as comes at once; none at the end.
+    /// The bytes of one read; `None` at the end.
     fn block(&mut self, scratch: &mut Scratch) -> Result<Option<Bytes>, FilterError> {
         let block = scratch.read(&mut self.file).map_err(|error| self.error(error))?;
         if let Some(block) = &block {
@@ -279,7 +279,7 @@ fn line(path: &Path) -> Result<Vec<u8>, FilterError> {
 struct WriteFile {
     path: Option<String>,
     to: To,
-    /// The units that have written the files of that name.
+    /// The unit that has written the file of each name.
     before: Arc<Mutex<HashMap<String, UnitId>>>,
 }
 
@@ -287,7 +287,7 @@ enum To {
     Nowhere,
     StandardOutput,
     File(Written),
-    /// One for each block, in which its number is still to be put.
+    /// A file for each block: a path in which the block's number is still to be put.
     Files(String),
 }
 
@@ -300,13 +300,13 @@ struct Written {
 }
 
 impl Written {
-    /// As it is: it may be what the unit reads.
+    /// Opens the file without truncating it: the unit may read it.
     fn open(path: PathBuf, unit: UnitId) -> Result<Self, FilterError> {
         let file = File::options().write(true).create(true).truncate(false).open(&path);
         Ok(Self { file: file.map_err(named(&path))?, path, unit, has_begun: false })
     }
 
-    /// From now on it has what the unit writes. A unit reads before it writes.
+    /// Truncates the file on the first write. A unit reads before it writes.
     fn begin(&mut self) -> Result<(), FilterError> {
         if !self.has_begun {
             uses::writes(self.unit, &self.file, &self.path)?;
@@ -320,14 +320,14 @@ impl Written {
         self.file.write_all(bytes).map_err(named(&self.path))
     }
 
-    /// Some file systems, such as NFS, tell only now that there was no room for what was written.
+    /// Some file systems, such as NFS, report only on close that there was no room for the data.
     fn close(mut self) -> Result<(), FilterError> {
         self.begin()?;
         close(self.file).map_err(io::Error::from).map_err(named(&self.path))
     }
 }
 
-/// With the name of the unit's file.
+/// Replaces `{name}` by the name of the unit's file.
 fn with_name(path: &str, argument: &str) -> Result<String, FilterError> {
     if !path.contains("{name}") {
         return Ok(path.to_owned());
@@ -338,7 +338,7 @@ fn with_name(path: &str, argument: &str) -> Result<String, FilterError> {
     Ok(path.replace("{name}", &argument::to_text(name)))
 }
 
-/// The path that the unit writes. The numbers of blocks are not in it yet.
+/// The path that the unit writes, before block numbers are filled in.
 pub(super) fn expanded(path: &str, unit: UnitId, argument: &str) -> Result<String, FilterError> {
     Ok(with_name(path, argument)?.replace("{}", &unit.to_string()))
 }
@@ -351,7 +351,7 @@ impl WriteFile {
         };
         let path = with_name(path, argument)?;
         let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
-        // The number of a unit is nobody else's.
+        // The number of a unit is unique.
         let is_units = path.contains("{}");
         if let Some(before) = before.get(&path).filter(|_| !is_units) {
             let error = format!(
@@ -388,7 +388,7 @@ impl Filter for WriteFile {
         match &mut self.to {
             To::Nowhere => Ok(()),
             To::StandardOutput => {
-                // What is there is shown at once, also half a line.
+                // Flush at once, even a partial line.
                 let mut to = screen::output();
                 let written = to.write_all(&block).and_then(|()| to.flush());
                 written.map_err(|error| match error.kind() {
@@ -410,7 +410,7 @@ impl Filter for WriteFile {
         match std::mem::replace(&mut self.to, To::Nowhere) {
             To::Nowhere | To::Files(_) => Ok(()),
             To::StandardOutput => {
-                // It stays open, and any descriptor of it tells.
+                // Standard output stays open; closing any duplicate reports its errors.
                 let other = rustix::stdio::stdout().try_clone_to_owned();
                 let closed = other.and_then(|other| Ok(close(other)?));
                 closed.map_err(named(Path::new("standard output")))

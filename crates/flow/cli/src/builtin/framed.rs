@@ -1,4 +1,4 @@
-//! A program as a filter that is given frames and answers with frames: what it sends belongs to the
+//! A program as a filter that receives frames and answers with frames: its output belongs to the
 //! block that it was given. One process serves a copy, unit after unit.
 
 use std::ffi::OsString;
@@ -14,11 +14,11 @@ use super::{Blockwise, Built};
 use crate::argument;
 use crate::options::{Fault, Options, is_name};
 
-/// As much as a stream holds if nothing is said.
+/// The default limit of a stream.
 const LARGEST: usize = 64 << 20;
 const MOST: usize = 1 << 30;
 
-/// Interpreters and their libraries take their time.
+/// Interpreters and their libraries take long to start.
 const START: Duration = Duration::from_secs(60);
 
 pub(super) fn framed(options: &mut Options<'_>) -> Result<Built, Fault> {
@@ -55,7 +55,7 @@ fn seconds(name: &'static str, options: &mut Options<'_>) -> Result<Option<Durat
     }
 }
 
-/// Names of ports, none of them twice.
+/// Names of ports, which must be unique.
 fn ports(name: &'static str, options: &mut Options<'_>) -> Result<Option<Vec<String>>, Fault> {
     const PORTS: usize = 64;
     let at = options.place(name);
@@ -73,10 +73,10 @@ fn ports(name: &'static str, options: &mut Options<'_>) -> Result<Option<Vec<Str
     Ok(Some(ports))
 }
 
-/// What all copies have.
+/// State that all copies share.
 struct Shared {
     program: Program,
-    /// Processes that are between two units.
+    /// Processes between two units.
     idle: Mutex<Vec<Conversation>>,
 }
 
@@ -89,13 +89,13 @@ impl Shared {
 struct Framed {
     shared: Arc<Shared>,
     argument: OsString,
-    /// While the unit is under way. Whatever goes wrong ends the process, too; where the unit goes on,
-    /// another one takes its place.
+    /// Set while a unit is under way. Any error also ends the process; if the unit goes on, another
+    /// process takes its place.
     conversation: Option<Conversation>,
 }
 
 impl Framed {
-    /// With a process that has begun the unit.
+    /// Starts the unit, in an idle process or a new one.
     fn begin(&self, out: &mut Outputs<'_>) -> Result<Conversation, FilterError> {
         let idle = self.shared.idle().pop();
         let mut conversation = match idle {
@@ -108,7 +108,7 @@ impl Framed {
         Ok(conversation)
     }
 
-    /// The kind of the last frame of the answer.
+    /// Returns the kind of the last frame of the answer.
     fn ask(
         &mut self,
         (kind, port, number): (u32, usize, u64),
@@ -155,7 +155,7 @@ impl Filter for Framed {
     }
 }
 
-/// The number that people see of the unit.
+/// The number of the unit as people see it.
 fn number_of(out: &Outputs<'_>) -> Result<u64, FilterError> {
     Ok(out.unit().to_string().parse()?)
 }

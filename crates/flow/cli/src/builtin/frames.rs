@@ -1,10 +1,10 @@
-//! The filter protocol, version 1, as docs/filter-protocol.md has it: its bytes.
+//! The bytes of the filter protocol, version 1, as specified in docs/filter-protocol.md.
 
 use bytes::Bytes;
 
 const VERSION: u32 = 1;
 
-/// How this side begins, and how the program does.
+/// First bytes of this side's hello, and of the program's.
 const OURS: &[u8; 8] = b"seekflt>";
 const THEIRS: &[u8; 8] = b"seekflt<";
 
@@ -19,18 +19,18 @@ pub(super) const DONE: u32 = 5;
 pub(super) const MORE: u32 = 6;
 pub(super) const ERROR: u32 = 7;
 
-/// Longer texts of errors are no texts.
+/// A longer error text is refused.
 const LONGEST_ERROR: u64 = 64 << 10;
 
-/// What the program sends is read so much at a time.
+/// Bytes to read from the program at once.
 const CHUNK: usize = 64 << 10;
 
-/// What stands before the bytes of a frame.
+/// The header that precedes the bytes of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) kind: u32,
     pub(super) port: u32,
-    /// An answer has that of the request.
+    /// An answer has the number of its request.
     pub(super) number: u64,
     pub(super) length: u64,
 }
@@ -69,14 +69,14 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.fold(0, |word, byte| word << 8 | u32::from(*byte))
 }
 
-/// What the program has sent, cut into frames.
+/// The program's output, cut into frames.
 pub(super) struct Incoming {
     chunk: Box<[u8]>,
-    /// What of the chunk is not taken yet.
+    /// The part of the chunk that is not consumed yet.
     left: std::ops::Range<usize>,
-    /// The hello or the header, as far as it has come.
+    /// The bytes of the hello or the header received so far.
     head: Vec<u8>,
-    /// The bytes of a frame, once it has a header.
+    /// The frame whose bytes are being received, once its header is complete.
     body: Option<(Header, Vec<u8>)>,
     /// The largest block, in bytes.
     largest: u64,
@@ -93,7 +93,7 @@ impl Incoming {
         }
     }
 
-    /// Where bytes are to be read to, when there is no whole frame; [`Self::filled`] says how many.
+    /// Where to read bytes to when there is no whole frame; [`Self::filled`] takes their number.
     pub(super) fn room(&mut self) -> &mut [u8] {
         &mut self.chunk
     }
@@ -102,12 +102,12 @@ impl Incoming {
         self.left = 0..count;
     }
 
-    /// Whether [`Self::room`] can be filled again.
+    /// True if [`Self::room`] can be filled again.
     pub(super) fn is_drained(&self) -> bool {
         self.left.is_empty()
     }
 
-    /// Nothing has come that was not taken.
+    /// True if everything received was consumed.
     pub(super) fn is_empty(&self) -> bool {
         self.left.is_empty() && self.head.is_empty() && self.body.is_none()
     }
@@ -119,7 +119,7 @@ impl Incoming {
         &self.chunk[start..end]
     }
 
-    /// `head` as long as that; false: more must come.
+    /// Extends `head` to that length; false if more bytes must arrive first.
     fn take_head(&mut self, len: usize) -> bool {
         let missing = len - self.head.len();
         let part = self.take(missing).to_vec();
@@ -127,7 +127,7 @@ impl Incoming {
         self.head.len() == len
     }
 
-    /// Whether the program has said hello. As soon as it cannot be one, it is an error.
+    /// True once the program's hello is complete. Fails as soon as the bytes cannot be a hello.
     pub(super) fn hello(&mut self) -> Result<bool, String> {
         let is_whole = self.take_head(HELLO);
         let len = self.head.len().min(THEIRS.len());
@@ -153,7 +153,7 @@ impl Incoming {
         Ok(true)
     }
 
-    /// The next frame; none: more must come.
+    /// The next frame; `None` if more bytes must arrive first.
     pub(super) fn next(&mut self) -> Result<Option<(Header, Bytes)>, String> {
         if self.body.is_none() {
             if !self.take_head(HEADER) {
@@ -165,11 +165,12 @@ impl Incoming {
             self.body = Some((header, Vec::new()));
         }
         let Some((header, mut bytes)) = self.body.take() else { return Ok(None) };
-        // `check` has seen that it fits.
+        // `check` made sure that it fits.
         let missing = header.length as usize - bytes.len();
         let part = self.take(missing);
         if bytes.capacity() < bytes.len() + part.len() {
-            // For what has come, not for what was promised; and no more than that in the end.
+            // Reserve for what was received, not for what was announced, and no more than that in
+            // the end.
             bytes.reserve_exact(missing.min(part.len().max(bytes.len())));
         }
         bytes.extend_from_slice(part);

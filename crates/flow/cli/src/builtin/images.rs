@@ -1,5 +1,5 @@
-//! Images: each block is one, and becomes one. Between these filters an image is a PPM of 8 bits for
-//! each of red, green and blue (`P6`), which many other programs read and write.
+//! Images: each block is an image, and becomes one. Between these filters an image is a PPM of 8
+//! bits for each of red, green and blue (`P6`), which many other programs read and write.
 
 use std::io::Cursor;
 
@@ -15,13 +15,13 @@ use seekwire_flow::{Block, Filter, FilterError, Outputs, Ports};
 use super::{Blockwise, Built};
 use crate::options::{Fault, Options};
 
-/// So many pixels may an image have, if nothing is said.
+/// Default of the most pixels that an image may have.
 const PIXELS: u64 = 100_000_000;
 
-/// With three bytes for each, a block of 1 GiB.
+/// With three bytes each, they make a block of 1 GiB.
 const MOST_PIXELS: u64 = (1 << 30) / 3;
 
-/// What JPEG can have.
+/// The longest side that JPEG allows.
 const LONGEST_SIDE: u64 = 65535;
 
 pub(super) fn decode(options: &mut Options<'_>) -> Result<Built, Fault> {
@@ -118,7 +118,7 @@ where
     Built::new(Ports::step(), move || Each(make.clone())).blockwise(Blockwise::Always)
 }
 
-/// Makes one block of each.
+/// Turns each block into one.
 struct Each<M>(M);
 
 impl<M: Fn(&[u8]) -> Result<Vec<u8>, FilterError> + Send> Filter for Each<M> {
@@ -129,7 +129,7 @@ impl<M: Fn(&[u8]) -> Result<Vec<u8>, FilterError> + Send> Filter for Each<M> {
         out: &mut Outputs<'_>,
     ) -> Result<(), FilterError> {
         let made = (self.0)(&block)?;
-        // Its room is not needed any more.
+        // Free its room early.
         drop(block);
         out.send(0, made)
     }
@@ -143,7 +143,7 @@ fn read(block: &[u8], pixels: u64) -> Result<RgbImage, FilterError> {
         return Err("this JPEG has no end".into());
     }
     let mut reader = ImageReader::with_format(Cursor::new(block), format);
-    // 16 bits for each of four colours, and the same again for a decoder's own.
+    // Four channels of 16 bits, and as much for the decoder's own use.
     let mut limits = Limits::no_limits();
     limits.max_alloc = Some(16 * pixels + (16 << 20));
     reader.limits(limits);
@@ -156,7 +156,7 @@ fn read(block: &[u8], pixels: u64) -> Result<RgbImage, FilterError> {
     Ok(if image.color().has_alpha() { on_white(&image) } else { image.into_rgb8() })
 }
 
-/// What one of the filters has sent, or another program.
+/// An image that one of these filters or another program has sent.
 fn read_ppm(block: &[u8], pixels: u64) -> Result<RgbImage, FilterError> {
     match image::guess_format(block) {
         Ok(ImageFormat::Pnm) => read(block, pixels),
@@ -177,8 +177,8 @@ fn check(width: u64, height: u64, pixels: u64) -> Result<(), FilterError> {
     Ok(())
 }
 
-/// The decoder takes what is missing for grey. Behind the beginning of a scan, 0xff is never followed
-/// by the marker of the end, except at the end.
+/// The decoder fills missing data with grey. After the beginning of a scan, 0xff is followed by the
+/// end marker only at the end.
 fn is_cut_off(jpeg: &[u8]) -> bool {
     let last = |marker| jpeg.windows(2).rposition(|pair| pair == [0xff, marker]);
     last(0xd9) < last(0xda)
@@ -205,14 +205,14 @@ fn ppm(image: &RgbImage) -> Vec<u8> {
 #[derive(Clone, Copy)]
 enum Size {
     Percent(u64),
-    /// As large as fits, with the same shape.
+    /// As large as fits, with the same aspect ratio.
     Within(u64, u64),
     Exactly(u64, u64),
 }
 
 impl Size {
     fn of(self, width: u64, height: u64) -> (u64, u64) {
-        // Rounded; no side vanishes.
+        // Rounded; each side keeps at least one pixel.
         let part = |side: u64, of: u64, all: u64| ((2 * side * of + all) / (2 * all)).max(1);
         match self {
             Self::Exactly(width, height) => (width, height),

@@ -1,23 +1,24 @@
-//! Data of several members, one behind the other, as gzip and Zstandard files have them, and what may
-//! stand behind the last one: zeros, as of a tape, or something that is no member.
+//! Data of several members, one after the other, as in gzip and Zstandard files, and what may
+//! follow the last one: zeros, as on a tape, or bytes that are no member.
 
 use std::io;
 
 /// How one format decodes a member.
 pub(super) trait Format: Send {
-    /// Whether a member can begin so. It is asked with each byte more, up to [`Format::MAGIC`].
+    /// Whether a member can begin so. Called with one more byte each time, up to [`Format::MAGIC`].
     fn can_begin(bytes: &[u8]) -> bool;
 
-    /// Bytes by which a member is known.
+    /// Number of bytes that identify a member.
     const MAGIC: usize;
 
-    /// A new member.
+    /// Starts a new member.
     fn begin(&mut self) -> io::Result<()>;
 
-    /// Decodes into the buffer; how many bytes were taken, and whether the member has ended.
+    /// Decodes into the buffer. Returns how many bytes were taken, and whether the member has
+    /// ended.
     fn decode(&mut self, bytes: &[u8]) -> io::Result<(usize, bool)>;
 
-    /// The member has to be whole.
+    /// Fails unless the member is complete.
     fn end(&mut self) -> io::Result<()>;
 
     /// The decoded bytes.
@@ -26,10 +27,10 @@ pub(super) trait Format: Send {
 
 enum Place {
     Within,
-    /// Between two, with what may be the beginning of the next one.
+    /// Between two members, with bytes that may begin the next one.
     Between(Vec<u8>),
     Padding,
-    /// Behind all of them, with how many bytes there were.
+    /// After the last member, with the number of bytes that followed it.
     Behind(u64),
 }
 
@@ -82,7 +83,7 @@ impl<F: Format> Members<F> {
         Ok(())
     }
 
-    /// How many bytes behind the last member are no part of any.
+    /// How many bytes after the last member belong to no member.
     pub(super) fn end(&mut self) -> io::Result<u64> {
         match &self.place {
             Place::Within => self.format.end().map(|()| 0),

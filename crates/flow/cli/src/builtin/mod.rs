@@ -1,4 +1,4 @@
-//! The filters that pipeline files can name.
+//! The filters that pipeline files can use.
 
 mod compress;
 mod conversation;
@@ -24,30 +24,30 @@ use self::process::Program;
 use crate::options::{Fault, Options};
 use crate::outputs::Destination;
 
-/// Whether a filter treats each block by itself, so that it can go on after an error, and what it sends
-/// comes from where its block comes from.
+/// Whether a filter treats each block by itself, so that it can continue after an error and its
+/// output has the origin of the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Blockwise {
     Never,
-    /// If the pipeline says so, by `on_error` or `idempotent`.
+    /// If the pipeline declares it, with `on_error` or `idempotent`.
     Declared,
     Always,
 }
 
-/// A filter as its options want it.
+/// A filter, built from its options.
 pub(crate) struct Built {
     pub(crate) ports: Ports,
     pub(crate) factory: Factory,
-    /// Several copies share the work.
+    /// True if several copies share the work.
     pub(crate) is_split: bool,
-    /// What it sends belongs to the block that it was given, or is sent at the end.
+    /// True if output belongs to the block that the filter was given, or is sent at the end.
     pub(crate) knows_order: bool,
     pub(crate) blockwise: Blockwise,
-    /// The program that it starts.
+    /// The program that the filter starts.
     pub(crate) program: Option<Program>,
-    /// Of one that writes.
+    /// Where the filter writes to, if it writes.
     pub(crate) destination: Option<Destination>,
-    /// How long it takes for a byte, where its options say so.
+    /// How long a byte takes, if an option of the filter states it.
     pub(crate) nanoseconds_per_byte: Option<u64>,
 }
 
@@ -73,7 +73,7 @@ impl Built {
         Self { blockwise, ..self }
     }
 
-    /// Each copy would do all of the work, or needs to see all of it.
+    /// For filters whose copies would each do all of the work, or need to see all of it.
     fn alone(self) -> Self {
         Self { is_split: false, ..self }
     }
@@ -88,7 +88,7 @@ struct Known {
 }
 
 const PIXELS: (&str, &str) =
-    ("pixels", "most pixels of an image: a larger one is an error (default 100000000)");
+    ("pixels", "most pixels that an image may have; a larger one is an error (default 100000000)");
 
 const KNOWN: &[Known] = &[
     Known {
@@ -215,7 +215,7 @@ const KNOWN: &[Known] = &[
     },
 ];
 
-/// The filter that `run` names, which stands there.
+/// Builds the filter that `run` names; `at` is the place of that name.
 pub(crate) fn build(
     (run, at): (&str, Range<usize>),
     mut options: Options<'_>,
@@ -230,7 +230,7 @@ pub(crate) fn build(
     Ok(built)
 }
 
-/// All of them, for people.
+/// Describes all filters for people.
 pub(crate) fn help() -> String {
     let mut text = String::new();
     for Known { name, about, options, .. } in KNOWN {
@@ -249,7 +249,7 @@ pub(crate) fn help() -> String {
     text
 }
 
-/// A terminal has so many, less the margin of a manual page.
+/// Columns of a terminal, less the margin of a manual page.
 const COLUMNS: usize = 70;
 
 /// Lines of whole words.

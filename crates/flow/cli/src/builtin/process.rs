@@ -1,4 +1,4 @@
-//! The programs that filters start. None outlives its filter, nor this process.
+//! The programs that filters start. None outlives its filter or this process.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,13 +19,13 @@ use seekwire_flow::{Ended, FilterError, Outputs};
 
 use crate::options::{Fault, Options};
 
-/// A program that runs, with both pipes. Neither of them blocks: a program that writes before it
+/// A running program, with both pipes. Neither of them blocks: a program that writes before it
 /// has read everything would otherwise wait for us while we wait for it.
 pub(super) struct Process {
     child: Child,
-    /// Until it closes its standard input, or has all of it.
+    /// Open until the program closes its standard input, or has all of it.
     pub(super) input: Option<ChildStdin>,
-    /// Until it closes its standard output. It may read on after that.
+    /// Open until the program closes its standard output. It may still read after that.
     pub(super) output: Option<ChildStdout>,
 }
 
@@ -36,10 +36,10 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Whether this host has it, as it is looked for when it is started.
+    /// Checks that this host has the program, with the lookup that starting it uses.
     ///
     /// # Errors
-    /// What is missing.
+    /// The program is missing.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         let name = &self.name;
         let is_program = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
@@ -60,7 +60,7 @@ impl Program {
     }
 }
 
-/// The option `command` of that filter.
+/// Takes the option `command` of that filter.
 pub(super) fn command(
     filter: &str,
     options: &mut Options<'_>,
@@ -75,7 +75,7 @@ pub(super) fn command(
     Ok((command, program))
 }
 
-/// How it ended, if that is not by an exit status of these.
+/// How the program ended, unless with one of these exit statuses.
 pub(super) fn ending(status: ExitStatus, success: &[u64]) -> Option<String> {
     let code = status.code().and_then(|code| u64::try_from(code).ok());
     match (code, status.signal()) {
@@ -86,7 +86,7 @@ pub(super) fn ending(status: ExitStatus, success: &[u64]) -> Option<String> {
     }
 }
 
-/// A moment: then it is looked whether the unit has ended.
+/// Longest wait before checking again whether the unit has ended.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 impl Process {
@@ -107,7 +107,8 @@ impl Process {
         Ok(process)
     }
 
-    /// A moment, or until it writes, or reads if there is something for it; less if the unit ends.
+    /// Waits until the program writes, or reads if it is being fed, or briefly. Fails if the unit
+    /// ends.
     pub(super) fn wait(&self, is_fed: bool, out: &Outputs<'_>) -> Result<(), FilterError> {
         if out.is_ended() {
             return Err(Ended.into());
@@ -122,14 +123,15 @@ impl Process {
         }
     }
 
-    /// Whether it has ended, whoever else has its pipes now.
+    /// True if the program has exited, even if other processes still hold its pipes.
     pub(super) fn has_ended(&self) -> bool {
         let its_end = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         let pid = Pid::from_raw(pid_of(&self.child));
         pid.is_none_or(|pid| !matches!(waitid(WaitId::Pid(pid), its_end), Ok(None)))
     }
 
-    /// Waits for its end, or that of the unit: it may go on for ever without its pipes.
+    /// Waits until the program exits or the unit ends: without its pipes the program may run
+    /// forever.
     pub(super) fn end(&mut self, out: &Outputs<'_>) -> Result<ExitStatus, FilterError> {
         loop {
             if let Some(status) = self.end_within(LOOK)? {
@@ -141,7 +143,7 @@ impl Process {
         }
     }
 
-    /// The same, if it ends soon: one that has closed its pipes mostly does.
+    /// The same, with a short limit: a program that has closed its pipes usually exits soon.
     pub(super) fn end_soon(&mut self) -> Result<Option<ExitStatus>, FilterError> {
         (self.input, self.output) = (None, None);
         self.end_within(Timespec { tv_sec: 2, tv_nsec: 0 })
@@ -149,7 +151,7 @@ impl Process {
 
     fn end_within(&mut self, time: Timespec) -> Result<Option<ExitStatus>, FilterError> {
         let pid = Pid::from_raw(pid_of(&self.child));
-        // Without a descriptor of it, it is looked for its end when the time is over.
+        // Without a pidfd, this only checks once when the time has passed.
         let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let process = process.iter().map(|process| PollFd::new(process, PollFlags::IN));
         match poll(&mut process.collect::<Vec<_>>(), Some(&time)) {
@@ -159,39 +161,39 @@ impl Process {
         if !self.has_ended() {
             return Ok(None);
         }
-        // As long as it was among those that run, its id was nobody else's.
+        // While it was in this set, its id could not be reused.
         alive().remove(&pid_of(&self.child));
         Ok(Some(self.child.wait()?))
     }
 }
 
-/// Its id, as kill(2) wants it; 0, which is nobody's, if it had none.
+/// The process id as kill(2) takes it; 0, which no process has, if it does not fit.
 fn pid_of(child: &Child) -> i32 {
     i32::try_from(child.id()).unwrap_or(0)
 }
 
-/// Those that run, by their ids.
+/// Process ids of the running programs.
 static ALIVE: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
 fn alive() -> MutexGuard<'static, BTreeSet<i32>> {
     ALIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends all of them, and lets no other begin: this process is about to end.
+/// Kills all of them, and prevents new ones: this process is about to exit.
 pub(crate) fn end_all() {
     let alive = alive();
     let pids = || alive.iter().filter_map(|pid| Pid::from_raw(*pid));
     for pid in pids() {
         let _ = kill_process(pid, Signal::KILL);
     }
-    // Not everywhere is there an init(8) that would take what is left of them.
+    // Some systems have no init(8) that reaps what is left of them.
     for pid in pids() {
         while matches!(waitid(WaitId::Pid(pid), WaitIdOptions::EXITED), Err(Errno::INTR)) {}
     }
     std::mem::forget(alive);
 }
 
-/// Where the unit has ended early, nobody reads what it writes.
+/// If the unit has ended early, nobody reads the output of the program.
 impl Drop for Process {
     fn drop(&mut self) {
         alive().remove(&pid_of(&self.child));

@@ -1,26 +1,26 @@
-//! Where filters read to, from whatever gives less than there is room for.
+//! Read buffers for filters, for sources that often return less than there is room for.
 
 use std::io::{self, ErrorKind, Read};
 
 use bytes::{Bytes, BytesMut};
 
-/// A buffer that stays while little comes at once: what comes is copied out of it. Much goes on in the
-/// buffer itself, and the next one is new.
+/// A buffer that is kept as long as reads are short: their bytes are copied out of it. After a long
+/// read, the buffer itself is passed on, and the next one is new.
 pub(super) struct Scratch {
     size: usize,
     buffer: BytesMut,
 }
 
-/// So much is never copied here.
+/// Reads of this many bytes or more are never copied here.
 const MUCH: usize = 1 << 20;
 
 impl Scratch {
-    /// For so many bytes at once.
+    /// Reads at most this many bytes at once.
     pub(super) fn new(size: usize) -> Self {
         Self { size, buffer: BytesMut::new() }
     }
 
-    /// What comes at once; none at the end.
+    /// The bytes of one read; `None` at the end.
     pub(super) fn read(&mut self, from: &mut impl Read) -> io::Result<Option<Bytes>> {
         if self.buffer.is_empty() {
             self.buffer = BytesMut::zeroed(self.size);
@@ -47,7 +47,7 @@ impl Scratch {
 mod tests {
     use super::*;
 
-    /// Gives so much at once.
+    /// Returns this many bytes for each read.
     struct Slow(usize);
 
     impl Read for Slow {

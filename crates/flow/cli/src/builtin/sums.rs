@@ -45,7 +45,7 @@ impl Filter for Sum {
 }
 
 struct Count {
-    /// One of them alone.
+    /// The only one of the counts to send.
     what: Option<usize>,
     /// Blocks, lines, bytes.
     counts: [u64; 3],

@@ -1,4 +1,4 @@
-//! The files below a directory, in an order that is always the same.
+//! The files below a directory, always in the same order.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,11 +8,11 @@ use seekwire_flow::FilterError;
 
 use super::files::named;
 
-/// Goes through the directories one by one, each by the names in it.
+/// Walks directories one by one, each in the order of its names.
 #[derive(Clone)]
 pub(super) struct Tree {
     patterns: Vec<String>,
-    /// What is still to come, the next one last, and whether it is a directory.
+    /// Paths still to visit, the next one last, and whether each is a directory.
     left: Vec<(PathBuf, bool)>,
 }
 
@@ -31,7 +31,7 @@ impl Tree {
         Ok(None)
     }
 
-    /// A link to a directory is not followed: it could lead back.
+    /// Links to directories are not followed: they could lead back.
     fn enter(&mut self, directory: &Path) -> Result<(), FilterError> {
         let before = self.left.len();
         for entry in fs::read_dir(directory).map_err(named(directory))? {
@@ -56,10 +56,10 @@ impl Tree {
     }
 }
 
-/// Whether the name is what the pattern says: `*` is any number of bytes, `?` any one.
+/// Whether the name matches the pattern: `*` is any number of bytes, `?` any one.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut of) = (0, 0);
-    // Where the last `*` is, and where what it stands for ends.
+    // Position of the last `*`, and the end of the text that it matches.
     let mut star = None;
     while of < name.len() {
         match pattern.get(at) {

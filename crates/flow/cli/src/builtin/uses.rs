@@ -1,5 +1,5 @@
-//! The files that a unit of work reads here, and those that it writes here or in processes that see the
-//! same files, so that none is both: a file that is written anew is lost to its reader.
+//! The files that a unit of work reads here, and those that it writes here or in processes that see
+//! the same files, so that no file is both: rewriting a file destroys it for its reader.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, Metadata};
@@ -16,7 +16,7 @@ use super::files::{expanded, named};
 use super::tree::Tree;
 use crate::argument;
 
-/// Device and inode; none for a pipe or a device.
+/// Device and inode; `None` for a pipe or a device.
 pub(crate) type Identity = Option<(u64, u64)>;
 
 #[derive(Clone, Copy, Eq, PartialEq)]
@@ -25,12 +25,12 @@ enum Use {
     Written,
 }
 
-/// Those of one unit: units come one after the other.
+/// The uses of one unit: units run one after the other.
 #[derive(Default)]
 struct Uses {
     unit: Option<UnitId>,
     all: HashMap<(u64, u64), Use>,
-    /// Trees whose files are read one after another.
+    /// Trees whose files are read one by one.
     trees: Vec<Tree>,
 }
 
@@ -45,12 +45,12 @@ impl Uses {
         uses
     }
 
-    /// False if it is used in the other way.
+    /// False if the file is already used in the other way.
     fn note(&mut self, identity: Identity, how: Use) -> bool {
         identity.is_none_or(|identity| *self.all.entry(identity).or_insert(how) == how)
     }
 
-    /// Whether a file is one of a tree, which the unit may not have come to yet.
+    /// Whether a file belongs to one of the trees, even if the unit has not reached it yet.
     fn is_in_trees(&self, identity: (u64, u64)) -> Result<bool, FilterError> {
         for mut tree in self.trees.iter().cloned() {
             while let Some(path) = tree.next()? {
@@ -74,18 +74,19 @@ pub(crate) fn identity(file: impl AsFd) -> io::Result<Identity> {
     Ok(is_file.then_some((status.st_dev, status.st_ino)))
 }
 
-/// Files that are written while this process runs, whichever unit is under way.
+/// Files that are written as long as this process runs, in all units.
 fn throughout() -> MutexGuard<'static, HashSet<(u64, u64)>> {
     static THROUGHOUT: LazyLock<Mutex<HashSet<(u64, u64)>>> = LazyLock::new(Mutex::default);
     THROUGHOUT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From now on no unit reads this file: it would read for ever what it makes.
+/// From now on no unit reads this file: it would read its own output forever.
 pub(crate) fn written_throughout(file: Identity) {
     throughout().extend(file);
 }
 
-/// The options `path` of filters that write in processes for which a path leads to the same file.
+/// The option `path` of each filter that writes in a process in which a path leads to the same
+/// file.
 fn elsewhere() -> MutexGuard<'static, Vec<String>> {
     static ELSEWHERE: Mutex<Vec<String>> = Mutex::new(Vec::new());
     ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -104,10 +105,10 @@ fn written_by_others(unit: UnitId, argument: &str) -> Vec<Metadata> {
     there.filter(Metadata::is_file).collect()
 }
 
-/// The unit reads this file.
+/// Notes that the unit reads this file.
 ///
 /// # Errors
-/// It is written.
+/// The unit or another process writes the file.
 pub(super) fn reads(
     (unit, argument): (UnitId, &str),
     file: impl AsFd,
@@ -124,14 +125,14 @@ pub(super) fn reads(
     Ok(())
 }
 
-/// The unit reads the files of this tree.
+/// Notes that the unit reads the files of this tree.
 ///
 /// # Errors
-/// Another process writes one of them. That the tree cannot be read.
+/// Another process writes one of them, or the tree cannot be read.
 pub(super) fn reads_tree((unit, argument): (UnitId, &str), tree: Tree) -> Result<(), FilterError> {
     let mut uses = Uses::of(unit);
     uses.trees.push(tree);
-    // Of an empty one nothing is lost before its turn comes, and trees can be large.
+    // An empty file has nothing to lose before its turn comes, and trees can be large.
     let others = written_by_others(unit, argument);
     for other in others.iter().filter(|other| other.len() > 0) {
         if uses.is_in_trees(number(other))? {
@@ -142,10 +143,10 @@ pub(super) fn reads_tree((unit, argument): (UnitId, &str), tree: Tree) -> Result
     Ok(())
 }
 
-/// The unit writes this file, which begins anew.
+/// Notes that the unit writes this file, and truncates it.
 ///
 /// # Errors
-/// It reads it; the file is as it was. That a tree cannot be read.
+/// The unit reads the file, which is left as it was, or a tree cannot be read.
 pub(super) fn writes(unit: UnitId, file: &File, path: &Path) -> Result<(), FilterError> {
     let identity = identity(file).map_err(named(path))?;
     let mut uses = Uses::of(unit);

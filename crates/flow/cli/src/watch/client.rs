@@ -18,13 +18,13 @@ use tokio::time::timeout;
 
 use crate::watch::status::Status;
 
-/// So long an answer may take.
+/// How long an answer may take.
 const LONGEST: Duration = Duration::from_secs(5);
 
 /// The largest answer, in bytes.
 const LARGEST: usize = 8 << 20;
 
-/// Where a pipeline can be asked.
+/// Where to ask a pipeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// `HOST:PORT`.
@@ -56,7 +56,7 @@ impl Client {
             Err(_) => anyhow::bail!("{place} did not answer within {} s", LONGEST.as_secs()),
         };
         serde_json::from_slice(&body)
-            .with_context(|| format!("what {place} answers is no status of a pipeline"))
+            .with_context(|| format!("the answer of {place} is not the status of a pipeline"))
     }
 }
 

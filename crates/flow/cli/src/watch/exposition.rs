@@ -1,8 +1,8 @@
 //! A status in the text format of Prometheus, version 0.0.4
 //! (<https://prometheus.io/docs/instrumenting/exposition_formats/>).
 //!
-//! Libraries for it have counters of their own, which a pipeline would have to keep beside those
-//! that it has; the format itself is a few lines.
+//! Libraries for it have counters of their own, which a pipeline would have to keep beside its own;
+//! the format itself takes a few lines.
 
 use std::fmt::Write;
 
@@ -61,13 +61,13 @@ pub(crate) fn text(status: &Status) -> String {
         (
             "stream_hedged_blocks_total",
             "counter",
-            "Blocks that went to a second copy, too, since the first was late with them.",
+            "Blocks also given to a second copy because the first was late.",
             |stream| stream.hedged,
         ),
         (
             "stream_hedges_won_total",
             "counter",
-            "Of these, those that the second copy was done with first.",
+            "Blocks of these that the second copy finished first.",
             |stream| stream.hedges_won,
         ),
         ("stream_limit_bytes", "gauge", "The most it may hold.", |stream| stream.limit_bytes),
@@ -79,7 +79,7 @@ pub(crate) fn text(status: &Status) -> String {
             }
         });
     }
-    text.family("stream_block_bytes", "gauge", "The size of blocks that it found.", |metric| {
+    text.family("stream_block_bytes", "gauge", "The block size that it has chosen.", |metric| {
         for stream in &status.streams {
             if let Some(block) = &stream.block {
                 metric.sample(&[("stream", &stream.stream)], block.size as f64);
@@ -87,17 +87,17 @@ pub(crate) fn text(status: &Status) -> String {
         }
     });
     if let Some(report) = &status.guarantee {
-        let about = "Units of work by whether what is guaranteed was kept with them.";
+        let about = "Units of work that kept or broke the guarantee.";
         text.family("guarantee_units_total", "counter", about, |metric| {
             let broken = report.units.saturating_sub(report.kept);
             metric.sample(&[("kept", "yes")], report.kept as f64);
             metric.sample(&[("kept", "no")], broken as f64);
         });
-        let about = "What is guaranteed: at most so long for a unit, or until the next is done.";
+        let about = "Guaranteed maximum time for a unit, or between two completed units.";
         text.family("guarantee_allowed_seconds", "gauge", about, |metric| {
             metric.sample(&[], report.allowed().as_secs_f64());
         });
-        let about = "The same as it was for the last units, as a mean.";
+        let about = "The mean of that time over the last units.";
         text.family("guarantee_recent_seconds", "gauge", about, |metric| {
             metric.sample(&[], report.recent.as_secs_f64());
         });

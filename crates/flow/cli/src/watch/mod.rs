@@ -1,11 +1,11 @@
-//! How a pipeline is seen while it runs.
+//! Views of a running pipeline.
 //!
 //! ```text
-//! status       what is counted, at one moment
-//! view         two of these, in a table
+//! status       the counts at one moment
+//! view         a table of the changes between two statuses
 //! screen       the part of a terminal that shows it
 //! exposition   a status in the format of Prometheus
-//! server       a status, for whoever asks by HTTP
+//! server       serves the status by HTTP
 //! client       asks for it
 //! sockets      where the pipelines of this user can be asked
 //! top          the command `flow top`
@@ -30,7 +30,7 @@ use crate::watch::screen::Target;
 use crate::watch::status::Watched;
 use crate::watch::view::View;
 
-/// So often a view is drawn.
+/// Interval between two drawings of a view.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Shows the pipeline on standard error until the screen is closed.
@@ -43,6 +43,6 @@ pub(crate) fn show(watched: Arc<Watched>) {
             screen::draw(&view.next(watched.status()));
         }
     };
-    // Without it nothing is lost but the view.
+    // If it fails, only the view is lost.
     let _ = thread::Builder::new().name("view".to_owned()).spawn(draw);
 }

@@ -1,8 +1,8 @@
-//! The part of a terminal that shows a view, below whatever else is written to it.
+//! The part of a terminal that shows a view, below other output.
 //!
-//! Between two drawings the cursor stands where the view begins, on a line of its own: what anybody
-//! writes stays, and the next view comes below it. The cursor is never hidden and no mode of the
-//! terminal is changed, so there is nothing to restore when the process is killed.
+//! Between two drawings the cursor stands where the view begins, on a line of its own: other output
+//! stays, and the next view appears below it. The cursor is never hidden and no mode of the
+//! terminal is changed, so nothing has to be restored when the process is killed.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -30,7 +30,7 @@ impl Target {
     }
 
     fn write(self, text: &str) {
-        // A terminal that takes nothing shows nothing.
+        // Errors are ignored: a terminal that takes nothing shows nothing.
         let _ = match self {
             Self::Output => {
                 io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush())
@@ -45,7 +45,7 @@ impl Target {
         self.fd().is_terminal() && !is_dumb
     }
 
-    /// Whether this process may write there: not while it is in the background of a shell.
+    /// Whether this process may write there: not while it runs in the background of a shell.
     fn is_ours(self) -> bool {
         tcgetpgrp(self.fd().as_fd()).is_ok_and(|group| group == getpgrp())
     }
@@ -59,10 +59,10 @@ impl Target {
 }
 
 struct State {
-    /// Where a view is drawn, while there is one.
+    /// Where the view is drawn, while there is one.
     target: Option<Target>,
     is_drawn: bool,
-    /// What the pipeline has written last does not end with the end of a line.
+    /// True if the last output of the pipeline ended in the middle of a line.
     is_in_line: bool,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn open(target: Target) {
     state().target = Some(target);
 }
 
-/// Draws a view in the place of the last one.
+/// Draws a view in place of the last one.
 pub(crate) fn draw(view: &str) {
     let mut state = state();
     let Some(target) = state.target.filter(|target| !state.is_in_line && target.is_ours()) else {
@@ -87,7 +87,7 @@ pub(crate) fn draw(view: &str) {
     state.is_drawn = true;
 }
 
-/// What draws a view: an empty line and those of the view, as far as there is room.
+/// The text that draws a view: an empty line, then as many lines of the view as fit.
 fn drawing(view: &str, (rows, columns): (usize, usize)) -> String {
     let lines: Vec<&str> = view.lines().collect();
     let shown = lines.len().min(rows.saturating_sub(2));
@@ -117,14 +117,15 @@ pub(crate) fn tell(line: impl std::fmt::Display) {
     seekwire_program::tell(line);
 }
 
-/// No view is drawn from now on, and none is left.
+/// Erases the view; none is drawn from now on.
 pub(crate) fn close() {
     let mut state = state();
     state.erase();
     state.target = None;
 }
 
-/// The same where a signal ends the process, which does not wait for a terminal that takes nothing.
+/// The same for a process that a signal ends, which does not wait for a terminal that takes
+/// nothing.
 pub(crate) fn close_soon() {
     let until = Instant::now() + Duration::from_millis(200);
     loop {
@@ -140,7 +141,7 @@ pub(crate) fn close_soon() {
     }
 }
 
-/// Standard output; if it is a terminal, so that what is written stands above the view.
+/// Standard output; if it is a terminal, output appears above the view.
 pub(crate) fn output() -> Box<dyn Write + Send> {
     if io::stdout().is_terminal() { Box::new(Above) } else { Box::new(io::stdout()) }
 }

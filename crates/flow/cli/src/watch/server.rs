@@ -1,8 +1,8 @@
-//! Answers to whoever asks by HTTP how the pipeline is, in a thread of its own: at an address for
-//! Prometheus, and at a Unix socket for `flow top`.
+//! Serves the status of the pipeline by HTTP, in a thread of its own: at an address for Prometheus,
+//! and at a Unix socket for `flow top`.
 //!
-//! hyper and tokio, without a framework above them: they have limits for a client that is slow,
-//! that never ends, or that sends nonsense; small servers that block have none.
+//! It uses hyper and tokio, without a framework: they have limits for a client that is slow,
+//! that never ends, or that sends nonsense; small blocking servers have none.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -29,20 +29,20 @@ use tokio::time::timeout;
 use crate::watch::exposition;
 use crate::watch::status::{Status, Watched};
 
-/// Connections at a time, of each listener: for one more, the one that has been silent for longest
-/// ends.
+/// Connections at a time, of each listener: one more closes the one that has been silent for
+/// longest.
 const MOST: usize = 64;
 
-/// So long a client may take for all of it.
+/// How long a client may take for request and answer.
 const LONGEST: Duration = Duration::from_secs(5);
 
 /// The longest request line and headers.
 const LARGEST: usize = 16 << 10;
 
-/// A status is read again when it is so old: however many ask, the copies are not kept from work.
+/// How long a status is reused: frequent requests do not keep the copies from work.
 const FRESH: Duration = Duration::from_millis(50);
 
-/// Before another connection is accepted, where that has failed.
+/// Pause before the next accept after one has failed.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves at these places until the process ends.
@@ -75,7 +75,7 @@ pub(crate) fn start(
                 accept(listener, answers).await;
             }
             if let Some(of_address) = of_address {
-                // It ends only by a panic.
+                // The task ends only by a panic.
                 let _ = of_address.await;
             }
         });
@@ -84,7 +84,7 @@ pub(crate) fn start(
     Ok(())
 }
 
-/// What connections come from.
+/// A source of connections.
 trait Listener: Send + 'static {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
@@ -123,7 +123,8 @@ async fn accept<L: Listener + Sync>(listener: L, answers: Arc<Answers>) {
                 let has_asked = Arc::<AtomicBool>::default();
                 let serve = connection(stream, Arc::clone(&answers), Arc::clone(&has_asked));
                 open.push_back((tokio::spawn(serve).abort_handle(), has_asked));
-                // It may have asked already: that is read before others can take its place.
+                // The client may have sent its request already: read it before others can take its
+                // place.
                 tokio::task::yield_now().await;
             }
             Err(_) => tokio::time::sleep(PAUSE).await,
@@ -148,7 +149,7 @@ async fn connection(
         .max_buf_size(LARGEST)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
-    // What is wrong with a client is the client's.
+    // Errors of a client concern only that client.
     let _ = timeout(LONGEST, connection).await;
 }
 

@@ -1,4 +1,4 @@
-//! Where the pipelines of this user on this host can be asked: a directory that is the user's
+//! Where to reach the pipelines of this user on this host: a directory that is the user's
 //! alone, with a Unix socket `PID.sock` for each.
 
 use std::fs::{self, DirBuilder};
@@ -12,7 +12,7 @@ use rustix::process::getuid;
 
 const SUFFIX: &str = "sock";
 
-/// The directory. `XDG_RUNTIME_DIR` is the user's, and goes when the user has logged out.
+/// The directory. `XDG_RUNTIME_DIR` belongs to the user and is removed after logout.
 fn directory() -> PathBuf {
     let base = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let base = base.filter(|base| base.is_absolute() && is_private(base));
@@ -22,7 +22,7 @@ fn directory() -> PathBuf {
     }
 }
 
-/// Whether it is a directory, and no other user's nor open to any.
+/// Whether it is a directory of this user that is closed to others.
 fn is_private(directory: &Path) -> bool {
     fs::symlink_metadata(directory).is_ok_and(|data| {
         data.is_dir() && data.uid() == getuid().as_raw() && data.mode() & 0o077 == 0
@@ -43,11 +43,11 @@ pub(crate) fn open() -> io::Result<UnixListener> {
         return Err(io::Error::new(ErrorKind::PermissionDenied, "the directory is not private"));
     }
     let path = directory.join(format!("{}.{SUFFIX}", std::process::id()));
-    // There may be one of a process that had the same id and was killed.
+    // A killed process that had the same id may have left one.
     if path.exists() && !remove_if_stale(&path) {
         return Err(ErrorKind::AddrInUse.into());
     }
-    // Under its name it listens already, so that nobody takes it for stale.
+    // It listens before it gets its name, so that nobody takes it for stale.
     let new = path.with_extension("new");
     let _ = fs::remove_file(&new);
     let listener = UnixListener::bind(&new)?;
@@ -58,7 +58,7 @@ pub(crate) fn open() -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Removes the socket of this process, which is about to end.
+/// Removes the socket of this process, which is about to exit.
 pub(crate) fn close() {
     let own = OWN.try_lock().ok().and_then(|mut own| own.take());
     if let Some(path) = own {
@@ -66,7 +66,7 @@ pub(crate) fn close() {
     }
 }
 
-/// True if nobody listens there.
+/// Returns true if nobody listened there.
 fn remove_if_stale(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket());
     let is_refused = |error: &io::Error| error.kind() == ErrorKind::ConnectionRefused;

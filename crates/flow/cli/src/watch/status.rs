@@ -1,4 +1,4 @@
-//! What is counted of a running pipeline, at one moment.
+//! The counts of a running pipeline at one moment.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use seekwire_flow::{CopyReport, CopyState, GuaranteeReport, Running, SizeReport, StreamReport};
 use serde::{Deserialize, Serialize};
 
-/// A pipeline that runs, with its units of work.
+/// A running pipeline, with its units of work.
 pub(crate) struct Watched {
     running: Arc<Running>,
     pipeline: String,
@@ -14,28 +14,28 @@ pub(crate) struct Watched {
     units: Mutex<Units>,
 }
 
-/// How far the pipeline is.
+/// Progress of the units.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Units {
-    /// That were asked for.
+    /// Number of units requested.
     pub(crate) all: usize,
     pub(crate) done: usize,
     pub(crate) failed: usize,
-    /// What the sources got for the one under way.
+    /// Argument of the current unit.
     pub(crate) argument: String,
 }
 
-/// As `/status` has it. Counts and times are those since the pipeline began.
+/// The content of `/status`. Counts and times are those since the pipeline began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Status {
     pub(crate) pid: u32,
-    /// The file.
+    /// The path of the pipeline file.
     pub(crate) pipeline: String,
     pub(crate) seconds: f64,
     pub(crate) units: Units,
     pub(crate) copies: Vec<CopyStatus>,
     pub(crate) streams: Vec<StreamStatus>,
-    /// How what the pipeline guarantees was kept, once a unit has ended.
+    /// How well the guarantee was kept, once a unit has ended.
     #[serde(default)]
     pub(crate) guarantee: Option<GuaranteeReport>,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Status {
 pub(crate) struct CopyStatus {
     pub(crate) filter: String,
     pub(crate) copy: usize,
-    /// The rank of the process that it runs in, and the host of that where there are several.
+    /// The rank of the process that it runs in, and the host of that process if there are several.
     pub(crate) process: u32,
     pub(crate) host: Option<String>,
     pub(crate) busy_seconds: f64,
@@ -63,14 +63,14 @@ pub(crate) struct StreamStatus {
     pub(crate) bytes: u64,
     pub(crate) held_bytes: u64,
     pub(crate) peak_bytes: u64,
-    /// Blocks that were given to a second copy, too, and those that it was done with first.
+    /// Blocks that were also given to a second copy, and those of them that it finished first.
     pub(crate) hedged: u64,
     pub(crate) hedges_won: u64,
     pub(crate) limit_bytes: u64,
-    /// Where the stream finds the size of its blocks.
+    /// For a stream that chooses the size of its blocks.
     #[serde(default)]
     pub(crate) block: Option<SizeReport>,
-    /// What dealing goes by, of each copy that receives.
+    /// The figures that dealing uses, for each receiving copy.
     #[serde(default)]
     pub(crate) copies: Vec<CopyState>,
 }
@@ -143,9 +143,9 @@ impl From<&StreamReport> for StreamStatus {
 }
 
 impl CopyStatus {
-    /// What has come since an earlier status of the same copy.
+    /// The changes since an earlier status of the same copy.
     pub(crate) fn since(&self, before: &Self) -> CopyReport {
-        // A status from elsewhere may have anything; times are added.
+        // A status from elsewhere may have any values; times are added up.
         let time = |now: f64, before: f64| {
             let time = Duration::try_from_secs_f64(now - before).unwrap_or_default();
             time.min(Duration::from_secs(u64::from(u32::MAX)))

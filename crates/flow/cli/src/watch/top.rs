@@ -64,7 +64,7 @@ fn ask(client: &Client, place: Place) -> Result<(Place, Status)> {
     Ok((place, status))
 }
 
-/// All that answer. One that does not has just ended, or is of another version.
+/// The pipelines that answer. One that does not has just ended, or is of another version.
 fn all(client: &Client) -> Vec<(Place, Status)> {
     let places = sockets::all().into_iter().map(|(_, path)| Place::Socket(path));
     places.filter_map(|place| ask(client, place).ok()).collect()
@@ -89,7 +89,7 @@ fn list(asked: &[(Place, Status)]) -> String {
     table::layout(&columns, &asked.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Until the pipeline ends, or somebody ends this.
+/// Shows the status until the pipeline ends or this process is interrupted.
 fn watch(client: &Client, place: &Place, first: Status) -> Result<()> {
     screen::open(Target::Output);
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot catch signals")?;
@@ -104,14 +104,14 @@ fn watch(client: &Client, place: &Place, first: Status) -> Result<()> {
     let mut view = View::new(first);
     let ended = loop {
         thread::sleep(EVERY);
-        // One that ends may do so in the middle of an answer.
+        // A pipeline may end in the middle of an answer.
         match client.status(place).or_else(|_| client.status(place)) {
             Ok(status) => screen::draw(&view.next(status)),
             Err(error) => break error,
         }
     };
     screen::close();
-    // Nobody listens there any more.
+    // True if nobody listens there any more.
     let is_gone =
         ended.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|error| {
             matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)

@@ -1,8 +1,8 @@
-//! What each copy did when, as trace events in JSON, which ui.perfetto.dev and others show ("Trace
-//! Event Format", N. Duca and D. Sinclair).
+//! A trace of the actions of each copy, as trace events in JSON, which ui.perfetto.dev and others
+//! show ("Trace Event Format", N. Duca and D. Sinclair).
 //!
-//! It is written as it comes, through a buffer. A copy begins and ends its spans itself, so that
-//! one that never ends shows where a pipeline hung.
+//! Events are written as they happen, through a buffer. A copy begins and ends its spans itself, so
+//! a span that never ends shows where a pipeline hung.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -19,15 +19,15 @@ use serde_json::json;
 use crate::builtin::uses;
 use crate::watch::screen;
 
-/// Bytes that are written at once.
+/// Bytes to write at once.
 const BUFFER: usize = 256 << 10;
 
 pub(crate) struct Trace {
     path: PathBuf,
     began: Instant,
-    /// Of each copy: the input ports of its filter.
+    /// For each copy: the input ports of its filter.
     inputs: Vec<Vec<String>>,
-    /// As JSON has them.
+    /// The names of the streams, as JSON strings.
     streams: Vec<String>,
     state: Mutex<State>,
 }
@@ -38,14 +38,14 @@ struct State {
     buffer: String,
     /// Bytes of the file, all of whole events.
     len: u64,
-    /// Of each copy: spans that have not ended.
+    /// For each copy: number of open spans.
     open: Vec<usize>,
-    /// Of each stream: what it held last.
+    /// For each stream: how many bytes it held last.
     held: Vec<Option<usize>>,
 }
 
 impl Trace {
-    /// Creates the file; what was there is lost.
+    /// Creates the file; earlier content is lost.
     pub(crate) fn create(path: &Path, pipeline: &str, graph: &Graph) -> Result<Self> {
         let file = File::create(path).inspect(|file| {
             uses::written_throughout(uses::identity(file).ok().flatten());
@@ -99,12 +99,13 @@ impl Trace {
         format!("{}.{:03}", nanoseconds / 1000, nanoseconds % 1000)
     }
 
-    /// Writes the rest, and makes the file whole.
+    /// Writes the rest, and completes the file.
     pub(crate) fn finish(&self) {
         self.finish_with(&mut self.state());
     }
 
-    /// The same where a signal ends the process, which does not wait for a file that takes nothing.
+    /// The same for a process that a signal ends, which does not wait for a file that takes
+    /// nothing.
     pub(crate) fn finish_soon(&self) {
         let until = Instant::now() + Duration::from_secs(1);
         while Instant::now() < until {
@@ -136,14 +137,14 @@ impl Trace {
         }
     }
 
-    /// Writes what is in the buffer; gives up if that cannot be.
+    /// Writes the buffer; gives up if that fails.
     fn write(&self, state: &mut State) {
         let Some(file) = &mut state.file else { return };
         let written = file.write_all(state.buffer.as_bytes());
         state.len += state.buffer.len() as u64;
         if let Err(error) = written {
             let whole = state.len - state.buffer.len() as u64;
-            // Only a file can be made whole, and only if what is taken back gives room.
+            // Works only for a regular file, and only if truncating it frees enough room.
             let _ = make_whole(file, whole);
             state.file = None;
             let path = self.path.display();
@@ -156,7 +157,7 @@ impl Trace {
     }
 }
 
-/// Ends the file after that many bytes, as JSON.
+/// Truncates the file to that length, and completes it as JSON.
 fn make_whole(file: &mut File, len: u64) -> io::Result<()> {
     file.set_len(len)?;
     file.seek(SeekFrom::Start(len))?;
@@ -181,7 +182,7 @@ impl Observer for Trace {
             Span::Generate { unit } => ("generate", format!("\"unit\":{unit}")),
             Span::Finalize { unit } => ("finalize", format!("\"unit\":{unit}")),
             Span::Process { unit, sequence, bytes, port } => {
-                // Names of ports are plain words.
+                // Names of ports need no escaping.
                 let port = &self.inputs[copy][port];
                 let block =
                     format!("\"sequence\":{sequence},\"bytes\":{bytes},\"port\":\"{port}\"");

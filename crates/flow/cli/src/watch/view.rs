@@ -1,4 +1,4 @@
-//! A pipeline in a table, for people: what happened between one status and the next.
+//! A pipeline in a table, for people: the changes between one status and the next.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use seekwire_program::table::{self, Align};
 use crate::watch::status::{CopyStatus, Status, StreamStatus};
 use crate::{shares, words};
 
-/// Columns of a sentence: as a narrow terminal has them.
+/// Columns of a sentence, for a narrow terminal.
 const WIDTH: usize = 79;
 
 pub(crate) struct View {
@@ -21,7 +21,7 @@ impl View {
         Self { before }
     }
 
-    /// What has happened since the last status.
+    /// The changes since the last status.
     pub(crate) fn next(&mut self, now: Status) -> String {
         let text = text(&self.before, &now);
         self.before = now;
@@ -29,7 +29,7 @@ impl View {
     }
 }
 
-/// What happened between two moments; from the beginning, if the first one is empty.
+/// The changes between two statuses; since the beginning if the first one is empty.
 pub(crate) fn text(before: &Status, now: &Status) -> String {
     let known: HashMap<(&str, usize), &CopyStatus> =
         before.copies.iter().map(|copy| ((copy.filter.as_str(), copy.copy), copy)).collect();
@@ -62,7 +62,7 @@ fn wrapped(sentences: impl Iterator<Item = String>) -> String {
     lines.map(|line| line + "\n").collect()
 }
 
-/// Which pipeline, and how far it is.
+/// The name of the pipeline, and its progress.
 fn title(now: &Status) -> String {
     let units = &now.units;
     let ended = units.done.saturating_add(units.failed);
@@ -86,7 +86,7 @@ pub(crate) fn time(seconds: f64) -> String {
     }
 }
 
-/// So many in a second.
+/// The number per second.
 fn rate(count: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
 }
@@ -149,7 +149,7 @@ fn table_of_streams(before: &Status, now: &Status, seconds: f64) -> String {
     table::layout(&columns, &now.streams.iter().map(row).collect::<Vec<_>>())
 }
 
-/// What dealing goes by, where there is a choice.
+/// The figures that dealing uses, for streams with a choice.
 fn table_of_dealing(now: &Status) -> String {
     let columns = [
         ("dealing", Align::Left),

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::harness::text;
 use crate::{root, run, through};
 
-/// With every compiler that is there, with all warnings, and with sanitizers.
+/// Compiles with every compiler found, with all warnings, and with sanitizers.
 fn compiled(directory: &TempDir, source: &Path, name: &str) -> Vec<String> {
     let mut programs = Vec::new();
     for compiler in ["gcc", "clang"] {
@@ -117,7 +117,7 @@ int main(int count, char **arguments)
         assert_eq!(alone.status.code(), Some(1));
         assert!(text(&alone.stderr).starts_with("filter: this program is a filter"));
     }
-    // As C++, too.
+    // Also as C++.
     fs::write(directory.path().join("own.cc"), SOURCE).unwrap();
     let mut command = Command::new("c++");
     command.args([

@@ -22,7 +22,7 @@ fn strings(words: &[&str]) -> String {
     format!("{words:?}")
 }
 
-/// read, that program, write; the program in Python stands in `filter.py`.
+/// Pipes read through that program to write; the program in Python is in `filter.py`.
 fn through(command: &[&str], options: &str, stream: &str, python: &str) -> TempDir {
     let framed = format!("run = \"framed\"\ncommand = {}\n{options}", strings(command));
     let filters = [
@@ -44,7 +44,8 @@ fn run(directory: &TempDir, units: &[&str]) -> Output {
 
 const PYTHON: [&str; 2] = ["python3", "filter.py"];
 
-/// Says hello, and has what it takes to break rules. `ask()` is one request, `tell()` an answer.
+/// Says hello, and has the means to break rules. `ask()` receives a request, `tell()` sends an
+/// answer.
 const RAW: &str = "
 import os, select, time
 def asked():
@@ -199,7 +200,7 @@ fn options_that_mean_nothing_are_refused() {
     assert!(said.contains("filter own, copy 0: ./none: No such file"), "{said}");
 }
 
-/// Pipes are smaller than blocks, so who only writes before it only reads waits for ever.
+/// Pipes are smaller than blocks, so two peers that both write before they read would wait forever.
 #[test]
 fn who_writes_before_it_reads_is_read() {
     let python = format!(
@@ -220,7 +221,7 @@ while True:
     assert_eq!(output.stdout.len(), 2 * 7 * 20 * 50000);
 }
 
-/// The filter behind has failed, so nobody waits for what the program does not say.
+/// The next filter has failed, so nobody waits for the answer of the program.
 #[test]
 fn a_program_that_does_not_answer_ends_with_its_unit() {
     let python = format!(
@@ -253,7 +254,7 @@ while True:
     assert_eq!(text(&output.stdout), "fine\nfine\n");
 }
 
-/// Whatever one unit does to its process, the next one has another.
+/// Whatever a unit does to its process, the next unit gets another one.
 #[test]
 fn an_error_of_one_unit_is_none_of_the_next() {
     let python = "
@@ -314,7 +315,7 @@ serve(Picky())";
     }
 }
 
-/// Whoever sends without end is stopped by the stream behind it, and by the end of its reader.
+/// A program that sends without end is stopped by the stream after it, and when its reader ends.
 #[test]
 fn a_flood_is_held_back() {
     let python =

@@ -11,7 +11,7 @@ fn programs_without_the_protocol_are_told() {
         (&["true"], "", "true: ended with exit status 0 instead of an answer"),
         (&["sh", "-c", "exit 3"], "", "sh: ended with exit status 3 instead of an answer"),
         (&["sh", "-c", "kill -9 $$"], "", "sh: was ended by signal 9 instead of an answer"),
-        // Somebody else has its pipes, and keeps them until they are closed at this end.
+        // Another process has its pipes, and keeps them until they are closed at this end.
         (
             &["sh", "-c", "{ cat >/dev/null <&3; } 3<&0 2>/dev/null & exit 3"],
             "",
@@ -24,7 +24,7 @@ fn programs_without_the_protocol_are_told() {
             "start = 1",
             "sleep: did not say hello as the filter protocol has it within 1 s",
         ),
-        // It reads, as most do, and says nothing before the end.
+        // It reads, as most programs do, and writes nothing before the end.
         (&["wc"], "start = 1", "wc: did not say hello"),
     ] {
         let output = run(&through(command, options, "", ""), &["data"]);
@@ -85,12 +85,12 @@ fn programs_that_break_the_rules_are_told() {
         (
             "HELLO; serve_first(); ask(); write(struct.pack('<IIQQ', 5, 0, 0, 0) * 2); ask()",
             "",
-            "sent a frame behind the end of its answer",
+            "sent a frame after the end of its answer",
         ),
         (
             "HELLO; serve_first(); ask(); write(struct.pack('<IIQQ', 5, 0, 0, 0) + b'x'); ask()",
             "",
-            "sent bytes behind the end of its answer",
+            "sent bytes after the end of its answer",
         ),
         ("HELLO; serve_first(); tell(7, 0, b'I will not'); sys.exit(0)", "", "python3: I will not"),
         (

@@ -1,4 +1,4 @@
-//! What the tests of pipelines have in common.
+//! Helpers shared by the tests of pipelines.
 
 use std::fs;
 use std::path::Path;
