@@ -1,4 +1,4 @@
-//! Prints who it is in its job, and what it learns from every other process.
+//! Prints its rank in its job, and what it learns from every other process.
 //!
 //! ```sh
 //! mpiexec.hydra -n 2 whoami
@@ -6,8 +6,8 @@
 //! mpirun.openmpi -n 2 whoami
 //! ```
 //!
-//! With `abort RANK`, `leave RANK` or `stay RANK`, this rank ends the job, just goes, or comes no
-//! further, before the exchange.
+//! With `abort RANK`, `leave RANK` or `stay RANK`, this rank aborts the job, exits, or hangs before
+//! the exchange.
 
 use std::error::Error;
 use std::fs;
@@ -32,7 +32,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let mut job = Job::join()?;
     let (rank, size) = (job.rank(), job.size());
-    // A line is written at once, so that those of several processes do not mix.
+    // Each line is written at once, so that lines of several processes do not mix.
     println!("{rank} of {size} by {}", job.launcher());
 
     let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -40,14 +40,14 @@ fn run() -> Result<(), Box<dyn Error>> {
     let host = job.host().to_owned();
     job.publish("host", &host)?;
     job.publish("network", &fs::read_link("/proc/self/ns/net")?.to_string_lossy())?;
-    // Too much for one line of any launcher, and not its alphabet.
+    // Longer than one line of any launcher, and with characters that they do not carry.
     job.publish("long", &format!("{rank} = \u{e4};\n").repeat(1000))?;
     if rank == 0 {
         job.publish("secret", &Secret::random()?.to_hex())?;
     }
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["abort", who] if who.parse() == Ok(rank) => job.abort(7, "as it was told"),
-        ["leave", who] if who.parse() == Ok(rank) => return Err("goes, as it was told".into()),
+        ["abort", who] if who.parse() == Ok(rank) => job.abort(7, "as requested"),
+        ["leave", who] if who.parse() == Ok(rank) => return Err("exits as requested".into()),
         ["stay", who] if who.parse() == Ok(rank) => loop {
             thread::park();
         },
@@ -70,7 +70,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     secret.as_bytes().hash(&mut hasher);
     println!("{rank} knows a secret: {:016x}", hasher.finish());
 
-    // What depends on the first exchange takes a second one.
+    // Values that depend on the first exchange need a second one.
     job.publish("others", &(size - 1).to_string())?;
     job.exchange()?;
     let next = (rank + 1) % size;

@@ -1,18 +1,17 @@
-//! A rendezvous of our own, where no launcher carries values: files in a directory that all
-//! processes of the job can reach.
+//! A rendezvous for launchers that carry no values: files in a directory that all processes of the
+//! job can reach.
 //!
 //! ```text
-//!   JOB.RANK.here     this rank is taken
-//!   JOB.RANK.ROUND    what it has published before its exchange of this number; it has come there
-//!   JOB.RANK.done     it looks nothing up any more
-//!   JOB.stop          the job is over, and why
-//!   JOB.RANK.new      a file that is being written
+//! JOB.RANK.here     this rank is taken JOB.RANK.ROUND    values that it published before the
+//! exchange of this number, which it has reached JOB.RANK.done     it makes no more lookups
+//! JOB.stop          the job has ended; the content gives the reason JOB.RANK.new      a file that
+//! is being written
 //! ```
 //!
-//! A file gets its name when it is whole. Rank 0 removes all of them when everybody is done. Others
-//! may be able to list the directory, but not to write in it, and nobody else reads the files.
-//! Waiting means looking again: the directory may be on another host (NFS), which inotify(7) does
-//! not see.
+//! A file gets its name when it is complete. Rank 0 removes all of them when every process is done.
+//! Others may be able to list the directory, but not to write in it, and only this user reads the
+//! files. Waiting is polling: the directory may be on another host (NFS), where inotify(7) does not
+//! see changes.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -28,17 +27,17 @@ use rustix::io::Errno;
 use crate::error::{Error, shown};
 use crate::text;
 
-/// Bytes of a file: some hundreds of the longest values.
+/// Most bytes of a file: some hundreds of the longest values.
 const LONGEST: usize = 16 << 20;
 
-/// Between two looks, at first and at last.
+/// Polling intervals, the first and the longest.
 const SOON: Duration = Duration::from_millis(1);
 const LATE: Duration = Duration::from_millis(50);
 
-/// What is said of a process that has left without [`Rendezvous::finish`].
+/// Reason given for a process that has left without [`Rendezvous::finish`].
 const LEFT: &str = "it left without finishing";
 
-/// What is said of one that could not say even that.
+/// Reason given if the process could not even write that.
 const UNSAID: &str = "a process that had no room in the directory to say who it is, nor why";
 
 #[derive(Debug)]
@@ -51,9 +50,9 @@ pub(crate) struct Rendezvous {
     limit: Duration,
     /// Exchanges so far.
     round: u32,
-    /// Lines that the next exchange takes along.
+    /// Lines to publish with the next exchange.
     pending: String,
-    /// What has been read of each rank, and up to which exchange.
+    /// For each rank, the number of exchanges read so far, and their values.
     seen: BTreeMap<u32, (u32, BTreeMap<String, String>)>,
 }
 
@@ -75,7 +74,7 @@ impl Rendezvous {
         if status.st_uid != user {
             return refuse(format!("it belongs to user {}, not to {user}", status.st_uid));
         }
-        // An access list that lets others write shows in the group's bits, too.
+        // An access list that lets others write also shows in the group's bits.
         if status.st_mode & 0o022 != 0 {
             return refuse(format!("others can write in it (mode {:o})", status.st_mode & 0o7777));
         }
@@ -125,48 +124,48 @@ impl Rendezvous {
         come.map(|()| value)
     }
 
-    /// Rank 0 waits for all, to remove the files that they may be reading.
+    /// Rank 0 waits for all others before it removes the files that they may be reading.
     pub(crate) fn finish(&mut self) -> Result<(), Error> {
         if self.rank != 0 {
             return self.write(&self.name(self.rank, "done"), b"").inspect_err(|_| {
-                // Rank 0 need not wait for it.
+                // Rank 0 need not wait for this process.
                 let _ = self.leave();
             });
         }
         let waited = self.wait_for_all("done", "finish");
         match waited {
-            // Somebody may not have read yet why it is over.
+            // Another process may not have read yet why the job has ended.
             Err(Error::Aborted { .. }) => self.remove(&self.name(self.rank, ""))?,
             _ => self.remove(&format!("{}.", self.job))?,
         }
         waited
     }
 
-    /// Nobody reads the files any more.
+    /// The same when no process reads the files any more.
     pub(crate) fn finish_settled(&mut self) -> Result<(), Error> {
         if self.rank == 0 { self.remove(&format!("{}.", self.job)) } else { Ok(()) }
     }
 
-    /// Lets the others know that the job is over.
+    /// Tells the others that the job has ended.
     pub(crate) fn abort(&self, message: &str) -> Result<(), Error> {
         let text = format!("rank {}: {}", self.rank, shown(message.as_bytes()));
         let told = self.tell(&text);
         let removed = self.remove(&self.name(self.rank, ""));
-        // Its own files may have made room.
+        // Removing its own files may have made room.
         told.or_else(|_| self.tell(&text)).and(removed)
     }
 
-    /// A process that has not finished.
+    /// Leaves without having finished.
     pub(crate) fn leave(&self) -> Result<(), Error> {
-        // The first to leave is the one whose reason counts.
+        // The first process that leaves gives the reason.
         if matches!(self.read(&self.stop()), Ok(Some(_))) {
             return self.remove(&self.name(self.rank, ""));
         }
         self.abort(LEFT)
     }
 
-    /// Why the job is over. That it is counts for more than why: where there is no room for the
-    /// reason, there is none.
+    /// Writes why the job has ended. That it has ended matters more than the reason: without room
+    /// for the reason, the file is empty.
     fn tell(&self, why: &str) -> Result<(), Error> {
         let stop = self.stop();
         self.write(&stop, why.as_bytes()).or_else(|_| match self.create(&stop) {
@@ -175,7 +174,7 @@ impl Rendezvous {
         })
     }
 
-    /// Another one, which does nothing but see whether somebody has ended the job.
+    /// A second view of the rendezvous, which only checks whether a process has ended the job.
     pub(crate) fn observer(&self) -> Result<Self, Error> {
         let what = format!("keep the directory {} open", self.path.display());
         Ok(Self {
@@ -263,7 +262,7 @@ impl Rendezvous {
     }
 
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
-        // Something that is no file must not keep us waiting.
+        // A special file must not block us.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = match rustix::fs::openat(&self.directory, name, flags, Mode::empty()) {
             Ok(file) => file,
@@ -285,12 +284,12 @@ impl Rendezvous {
         Ok(Some(content))
     }
 
-    /// A file that nobody sees before it is whole. If that fails, there is none.
+    /// Creates a file that others see only when it is complete. On failure nothing is left.
     fn write(&self, name: &str, content: &[u8]) -> Result<(), Error> {
         let new = self.name(self.rank, "new");
         let file = self.create(&new)?;
         self.fill(file, &new, content, name).inspect_err(|_| {
-            // Its name is wanted again, to say that this process leaves.
+            // The name is needed again, to report that this process leaves.
             let _ = rustix::fs::unlinkat(&self.directory, &new, AtFlags::empty());
         })
     }
@@ -327,7 +326,7 @@ impl Rendezvous {
         for name in names {
             match rustix::fs::unlinkat(&self.directory, &name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
-                // The others go all the same.
+                // Remove the others all the same.
                 Err(errno) => removed = Err(Error::system(&what)(errno)),
             }
         }
@@ -339,7 +338,7 @@ impl Rendezvous {
     }
 }
 
-/// The first few of those that are missing.
+/// The first few of the missing ranks.
 fn ranks(missing: &[u32]) -> String {
     const MOST: usize = 8;
     let list: Vec<String> = missing.iter().take(MOST).map(u32::to_string).collect();

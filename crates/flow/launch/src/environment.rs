@@ -1,4 +1,4 @@
-//! What the environment says of who has started this process.
+//! Finds out from the environment how this process was started.
 
 use std::ffi::OsString;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -9,29 +9,29 @@ use crate::Launcher;
 use crate::error::{Error, shown};
 use crate::text;
 
-/// Processes of a job; more are a mistake.
+/// Most processes of a job; a larger number is a mistake.
 const MOST: u32 = 1 << 20;
 
-/// How long one waits unless the environment says otherwise.
+/// How long to wait unless the environment sets a limit.
 const LIMIT: Duration = Duration::from_secs(120);
-/// And what it may say: a year.
+/// The longest limit that it may set: a year.
 const LONGEST: u64 = 366 * 24 * 3600;
 
-/// By what the processes of the job are to meet.
+/// How the processes of the job meet.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Way {
     /// There are no others.
     Memory,
     /// A descriptor on which the launcher speaks PMI-1.
     Descriptor(i32),
-    /// The port where it does, and the number by which this process calls itself there. Rank and
-    /// size come from it, too.
+    /// The address at which it does, and the number by which this process identifies itself there.
+    /// The launcher also provides rank and size.
     Port(Vec<SocketAddr>, u32),
     /// A directory, and a name for this job among others in it.
     Directory(PathBuf, String),
 }
 
-/// What is known before anybody has been asked.
+/// The part that is known before asking a launcher.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Place {
     pub(crate) launcher: Launcher,
@@ -40,13 +40,13 @@ pub(crate) struct Place {
     pub(crate) way: Way,
 }
 
-/// An environment; not always that of this process, in tests.
+/// An environment; in tests not that of this process.
 pub(crate) struct Environment<'a>(pub(crate) &'a dyn Fn(&str) -> Option<OsString>);
 
 impl Environment<'_> {
-    /// The first of these that says that it has started this process. A job may have been started
+    /// The place given by the first launcher that left its variables. A job may have been started
     /// within another: mpirun of Open MPI knows nothing of PMI, whose descriptor would be that of
-    /// the outer job. What a user has set by hand comes before all.
+    /// the outer job. Variables that a user has set take precedence.
     pub(crate) fn place(&self) -> Result<Place, Error> {
         if self.has("SEEKWIRE_FLOW_RANK") || self.has("SEEKWIRE_FLOW_SIZE") {
             let (rank, size) = self.rank_and_size("SEEKWIRE_FLOW_RANK", "SEEKWIRE_FLOW_SIZE")?;
@@ -79,7 +79,7 @@ impl Environment<'_> {
         Ok(Place { launcher: Launcher::Alone, rank: 0, size: 1, way: Way::Memory })
     }
 
-    /// How long one waits for the launcher and for others.
+    /// How long to wait for the launcher and for other processes.
     pub(crate) fn limit(&self) -> Result<Duration, Error> {
         let Some(value) = self.word("SEEKWIRE_FLOW_LIMIT")? else { return Ok(LIMIT) };
         match value.parse() {
@@ -88,15 +88,15 @@ impl Environment<'_> {
         }
     }
 
-    /// mpirun sets rank and size in the environment, but exchanges values by PMIx alone. It has a
-    /// directory for the job on each host, which serves as long as all processes are on one host.
+    /// mpirun sets rank and size in the environment, but exchanges values only through PMIx. It has
+    /// a directory for the job on each host, which can serve if all processes are on one host.
     fn open_mpi(&self) -> Result<Place, Error> {
         let (rank, size) = self.rank_and_size("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")?;
         let mut directory = None;
         if self.word("OMPI_COMM_WORLD_LOCAL_SIZE")? == Some(size.to_string()) {
             directory = (self.0)("OMPI_MCA_orte_jobfam_session_dir");
         }
-        // The first is random; the second tells jobs apart that mpirun has started for each other.
+        // The first is random; the second distinguishes the jobs that one mpirun has started.
         let mut job = String::from("openmpi");
         for part in ["OMPI_MCA_orte_precondition_transports", "OMPI_MCA_ess_base_jobid"] {
             if let Some(value) = self.word(part)? {
@@ -106,7 +106,7 @@ impl Environment<'_> {
         self.meeting(Launcher::OpenMpi, rank, size, directory, &job)
     }
 
-    /// In the directory that the user gives, or else in the launcher's.
+    /// Uses the directory that the user gives, or else the launcher's.
     fn meeting(
         &self,
         launcher: Launcher,
@@ -122,7 +122,7 @@ impl Environment<'_> {
         let Some(directory) = given.or(directory) else {
             return Err(Error::NoExchange { launcher, size });
         };
-        // A name within the names of files, where `.` parts it from what follows.
+        // A valid part of a file name, in which `.` separates it from the rest.
         let job: String = text::encode(job).replace(['.', '/'], "+");
         if job.is_empty() || job.len() > 128 {
             return Err(wrong("SEEKWIRE_FLOW_JOB", &job, "a word of at most 128 characters"));
@@ -141,7 +141,7 @@ impl Environment<'_> {
 
     fn number(&self, name: &'static str, expected: &str, most: u32) -> Result<u32, Error> {
         let value = self.word(name)?.unwrap_or_default();
-        // `parse` takes a sign, too.
+        // `parse` also accepts a sign.
         let digits = value.bytes().all(|byte| byte.is_ascii_digit());
         match value.parse() {
             Ok(number) if digits && number <= most => Ok(number),
@@ -242,7 +242,7 @@ mod tests {
             ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
             ("OMPI_MCA_orte_precondition_transports", "66fa-de8e"),
             ("OMPI_MCA_orte_jobfam_session_dir", "/tmp/ompi.host.0/pid.1"),
-            // Of the job around it.
+            // Of the surrounding job.
             ("PMI_FD", "6"),
         ];
         let found = place(&variables).unwrap();

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use crate::Launcher;
 
-/// Why a process has not become part of its job, or has lost it.
+/// Why a process could not join its job, or has lost it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The environment says something that cannot be.
+    /// A variable of the environment has an impossible value.
     #[error(
         "the environment variable {variable} is `{value}`, but has to be {expected}; start the \
         program by mpiexec, mpirun or srun, or correct the variable"
@@ -16,12 +16,12 @@ pub enum Error {
     Environment {
         /// Its name.
         variable: &'static str,
-        /// What it is; empty where it is not set.
+        /// Its value; empty if it is not set.
         value: String,
-        /// What it would have to be.
+        /// The required value.
         expected: String,
     },
-    /// Nothing carries what the processes have to tell each other.
+    /// The processes have no way to exchange values.
     #[error(
         "{launcher} has started {size} processes, but gives them no way to exchange their \
         addresses; {}set SEEKWIRE_FLOW_RENDEZVOUS, for all processes, to an empty directory which \
@@ -29,12 +29,12 @@ pub enum Error {
         if *launcher == Launcher::Slurm { "give srun the option --mpi=pmi2, or " } else { "" }
     )]
     NoExchange {
-        /// Who has started them.
+        /// The launcher that has started them.
         launcher: Launcher,
-        /// How many.
+        /// The number of processes.
         size: u32,
     },
-    /// A launcher has started this process, and does not say how many there are.
+    /// A launcher has started this process without telling it the number of processes.
     #[error(
         "the launcher speaks PMIx alone, which this program does not: give srun the option \
         --mpi=pmi2, or set SEEKWIRE_FLOW_RANK, SEEKWIRE_FLOW_SIZE and SEEKWIRE_FLOW_RENDEZVOUS \
@@ -52,9 +52,9 @@ pub enum Error {
     LongKey {
         /// The key.
         key: String,
-        /// Of the name that it has in the launcher.
+        /// Length of the name that it has in the launcher.
         length: usize,
-        /// What the launcher carries.
+        /// The longest name that the launcher carries.
         limit: usize,
     },
     /// A value is longer than a launcher carries.
@@ -65,75 +65,75 @@ pub enum Error {
     TooLong {
         /// The key.
         key: String,
-        /// Of the value as it would be sent.
+        /// Length of the value as it would be sent.
         length: usize,
-        /// What can be sent.
+        /// The longest value that can be sent.
         limit: usize,
     },
-    /// This process has published the key before.
+    /// This process has already published the key.
     #[error("`{0}` has been published before, and others may have looked it up; take another key")]
     Twice(String),
     /// There is no such process.
     #[error("there is no rank {rank} in a job of {size}; ranks begin with 0")]
     NoSuchRank {
-        /// What was asked for.
+        /// The requested rank.
         rank: u32,
         /// The number of processes.
         size: u32,
     },
-    /// Nothing of this name has come from there.
+    /// The process has published no value for the key.
     #[error(
         "rank {rank} had published no `{key}` by the last exchange; let all processes run the \
         same program"
     )]
     NotPublished {
-        /// Whose it would be.
+        /// The rank of the process.
         rank: u32,
         /// The key.
         key: String,
     },
-    /// The launcher says what makes no sense here.
+    /// The launcher gave an answer that makes no sense here.
     #[error(
         "the launcher answered `{said}` when asked {asked}; it does not speak PMI-1 as MPICH's \
         Hydra and Slurm do"
     )]
     Protocol {
-        /// What it was asked.
+        /// The question, in words.
         asked: String,
-        /// What it said, as far as it is fit to be shown.
+        /// The printable part of its answer.
         said: String,
     },
-    /// The launcher does not do it.
+    /// The launcher refused a request.
     #[error("the launcher refused when asked {asked}: {why}; its own messages may say more")]
     Refused {
-        /// What it was asked.
+        /// The request, in words.
         asked: String,
-        /// What it said.
+        /// Its answer.
         why: String,
     },
-    /// The launcher has ended, or the way to it has.
+    /// The launcher has exited, or the connection to it is lost.
     #[error(
         "the launcher has gone when asked {asked}: {reason}; look for the first error among those \
         of all processes"
     )]
     Gone {
-        /// What it was asked.
+        /// The request, in words.
         asked: String,
-        /// Why.
+        /// The error.
         reason: io::Error,
     },
-    /// Nothing has come for as long as one waits.
+    /// Nothing arrived within the limit.
     #[error(
         "waited {seconds} s for {waited}; look for processes that have not come as far, or wait for \
         longer: SEEKWIRE_FLOW_LIMIT is the number of seconds"
     )]
     Silent {
-        /// For what, and for whom where it is known.
+        /// The awaited event, with the processes if they are known.
         waited: String,
-        /// How long.
+        /// The limit.
         seconds: u64,
     },
-    /// After one of the errors above, nothing that the launcher says can be trusted.
+    /// After one of the errors above, no answer of the launcher can be trusted.
     #[error(
         "the exchange with the launcher has failed before; end this process and look at the first \
         error"
@@ -147,7 +147,7 @@ pub enum Error {
     Unsafe {
         /// The directory, or a file in it.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
     /// Another process has this rank, or had it in an earlier job.
@@ -166,17 +166,17 @@ pub enum Error {
         path.display()
     )]
     Aborted {
-        /// Who, and what it had to say.
+        /// The process, and the reason that it gave.
         why: String,
-        /// Where that stands.
+        /// The file with the reason.
         path: PathBuf,
     },
-    /// Anything else that the system refused.
+    /// Any other error of the system.
     #[error("cannot {what}: {reason}")]
     System {
-        /// What was tried.
+        /// The attempted operation.
         what: String,
-        /// What the system said.
+        /// The error of the system.
         reason: io::Error,
     },
 }
@@ -188,7 +188,7 @@ impl Error {
     }
 }
 
-/// What others have said, for a terminal: not too long, and without control characters.
+/// A text received from others, for a terminal: not too long, and without control characters.
 pub(crate) fn shown(said: &[u8]) -> String {
     const MOST: usize = 120;
     let mut text: String = String::from_utf8_lossy(&said[..said.len().min(MOST)])

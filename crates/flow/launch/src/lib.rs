@@ -1,15 +1,14 @@
-//! How a process of a parallel job learns who the others are: one binary runs alone, under
-//! `mpiexec` of MPICH (Hydra), `srun --mpi=pmi2` of Slurm and `mpirun` of Open MPI, and links no
-//! MPI library.
+//! How a process of a parallel job learns about the others: one binary runs alone, under `mpiexec`
+//! of MPICH (Hydra), `srun --mpi=pmi2` of Slurm and `mpirun` of Open MPI, and links no MPI library.
 //!
 //! ```text
-//! environment   what the variables of the environment say: rank, size, and the way to the others
-//! pmi           the exchange by the launcher, in PMI-1 (Hydra, Slurm)
+//! environment   rank, size and the way to the others, from variables of the environment
+//! pmi           the exchange through the launcher, with PMI-1 (Hydra, Slurm)
 //!   lines         its lines, within a time limit
-//! directory     the exchange by files, where the launcher has none that we speak (Open MPI)
+//! directory     the exchange through files, for launchers without one that we speak (Open MPI)
 //! text          keys and values as every way carries them
-//! network       where this process listens, and how another one is reached
-//! secret        what the processes of a job know and others do not
+//! network       where this process listens, and how to reach another one
+//! secret        a secret that only the processes of a job know
 //! ```
 //!
 //! ```
@@ -34,13 +33,13 @@
 //!
 //! | variable                   | meaning                                                       |
 //! |----------------------------|---------------------------------------------------------------|
-//! | `SEEKWIRE_FLOW_RENDEZVOUS` | directory of the exchange by files; others cannot write in it |
-//! | `SEEKWIRE_FLOW_RANK`       | this process, where no launcher that is known says so         |
+//! | `SEEKWIRE_FLOW_RENDEZVOUS` | directory to exchange files in; others cannot write in it     |
+//! | `SEEKWIRE_FLOW_RANK`       | this process's rank, if no known launcher provides it         |
 //! | `SEEKWIRE_FLOW_SIZE`       | the number of processes, likewise                             |
-//! | `SEEKWIRE_FLOW_JOB`        | a name for the job, where several meet in one directory       |
+//! | `SEEKWIRE_FLOW_JOB`        | a name for the job, if several meet in one directory          |
 //! | `SEEKWIRE_FLOW_LIMIT`      | seconds to wait for the launcher and others; default 120      |
 //!
-//! Whatever a launcher or another process does, a call returns within the limit.
+//! Whatever a launcher or another process does, each call returns within the limit.
 
 #![forbid(unsafe_code)]
 
@@ -69,10 +68,10 @@ use rustix::fs::FileType;
 use rustix::net::SocketType;
 pub use secret::Secret;
 
-/// Who has started this process.
+/// The launcher that started this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Launcher {
-    /// Nobody who starts parallel jobs: there is this process alone.
+    /// No launcher of parallel jobs: this process is alone.
     Alone,
     /// `mpiexec` of MPICH, Intel MPI or MVAPICH.
     Hydra,
@@ -80,9 +79,9 @@ pub enum Launcher {
     Slurm,
     /// `mpirun` of Open MPI.
     OpenMpi,
-    /// Another one that speaks PMI-1.
+    /// Another launcher that speaks PMI-1.
     Pmi1,
-    /// Somebody who has set `SEEKWIRE_FLOW_RANK` and `SEEKWIRE_FLOW_SIZE`.
+    /// A user or script that has set `SEEKWIRE_FLOW_RANK` and `SEEKWIRE_FLOW_SIZE`.
     Given,
 }
 
@@ -99,18 +98,18 @@ impl fmt::Display for Launcher {
     }
 }
 
-/// This process as one of a job.
+/// This process as a member of a job.
 ///
-/// Whoever drops it without [`finish`](Self::finish) has failed. With a directory, the others learn
-/// of that at their next exchange, or by [`Ending`]. A launcher ends the job when the process has
-/// ended with a status other than 0; srun does so with its option `--kill-on-bad-exit`, without
-/// which the others wait until the limit. `Debug` does not show what was published.
+/// Dropping it without [`finish`](Self::finish) means failure. With a directory, the others learn
+/// of that at their next exchange, or through [`Ending`]. A launcher ends the job when the process
+/// has exited with a status other than 0; srun does so only with its option `--kill-on-bad-exit`,
+/// without which the others wait until the limit. `Debug` does not show what was published.
 pub struct Job {
     launcher: Launcher,
     rank: u32,
     size: u32,
     host: String,
-    /// What this process has published.
+    /// Values that this process has published.
     own: BTreeMap<String, String>,
     exchange: Exchange,
     is_over: bool,
@@ -129,12 +128,12 @@ impl fmt::Debug for Job {
     }
 }
 
-/// Sees whether another process has ended the job, for one that waits for something else than an
-/// exchange meanwhile. Any thread can ask.
+/// Detects that another process has ended the job, while this one waits for something other than an
+/// exchange. Any thread can ask.
 pub struct Ending(Option<Rendezvous>);
 
 impl Ending {
-    /// Where a launcher carries the values there is nothing to see: it ends the processes itself.
+    /// With a launcher that carries the values it detects nothing: the launcher ends the processes.
     ///
     /// # Errors
     ///
@@ -150,7 +149,7 @@ impl fmt::Debug for Ending {
     }
 }
 
-/// How values come to the others.
+/// How values reach the others.
 enum Exchange {
     Memory,
     Pmi(Pmi),
@@ -158,21 +157,21 @@ enum Exchange {
 }
 
 impl Job {
-    /// Finds out who has started this process, and what it is. A process joins once: a second time,
-    /// the launcher or the directory would take it for another.
+    /// Finds out how this process was started, and its rank. A process joins once: the second time,
+    /// the launcher or the directory would take it for another process.
     ///
     /// # Errors
     ///
     /// [`Error::Environment`], [`Error::UnknownLauncher`]; [`Error::NoExchange`]: there are others,
-    /// and no way to reach them; [`Error::Unsafe`], [`Error::InUse`]: not in this directory;
-    /// [`Error::System`]; and those of the launcher: [`Error::Protocol`], [`Error::Refused`],
+    /// and no way to reach them; [`Error::Unsafe`], [`Error::InUse`]: this directory cannot be
+    /// used; [`Error::System`]; and those of the launcher: [`Error::Protocol`], [`Error::Refused`],
     /// [`Error::Gone`], [`Error::Silent`].
     pub fn join() -> Result<Self, Error> {
         Self::join_as(&|name| std::env::var_os(name), None)
     }
 
-    /// The same; whatever `SEEKWIRE_FLOW_LIMIT` says, it waits so long for the launcher and the others,
-    /// here and in each call.
+    /// The same, with a limit for waiting for the launcher and the others, here and in each call.
+    /// It overrides `SEEKWIRE_FLOW_LIMIT`.
     ///
     /// # Errors
     ///
@@ -222,7 +221,7 @@ impl Job {
         Ok(Self { launcher, rank, size, host, own, exchange, is_over })
     }
 
-    /// Its number, from 0.
+    /// The rank of this process, from 0.
     #[must_use]
     pub fn rank(&self) -> u32 {
         self.rank
@@ -240,19 +239,19 @@ impl Job {
         &self.host
     }
 
-    /// Who has started it.
+    /// The launcher that started this process.
     #[must_use]
     pub fn launcher(&self) -> Launcher {
         self.launcher
     }
 
-    /// Gives the others something to look up after the next [`exchange`](Self::exchange). A key has
-    /// 1 to 32 letters, digits, `_` and `-`, and is published once. A value is any text of up to 16
-    /// KiB.
+    /// Publishes a value that others can look up after the next [`exchange`](Self::exchange). A key
+    /// has 1 to 32 letters, digits, `_` and `-`, and is published once. A value is any text of up
+    /// to 16 KiB.
     ///
     /// # Errors
     ///
-    /// [`Error::Key`], [`Error::LongKey`], [`Error::TooLong`], [`Error::Twice`]: nothing has been
+    /// [`Error::Key`], [`Error::LongKey`], [`Error::TooLong`], [`Error::Twice`]: nothing was
     /// published; and those of the launcher.
     pub fn publish(&mut self, key: &str, value: &str) -> Result<(), Error> {
         text::check_key(key)?;
@@ -269,13 +268,13 @@ impl Job {
         Ok(())
     }
 
-    /// Waits until all processes of the job have come here as often as this one. Afterwards each
-    /// can look up what the others have published before.
+    /// Waits until all processes of the job have called this as often as this one. After that, each
+    /// can look up the values that the others had published before.
     ///
     /// # Errors
     ///
-    /// [`Error::Silent`]: somebody has not come; [`Error::Aborted`]: nor will; those of the
-    /// launcher, or of the directory.
+    /// [`Error::Silent`]: a process has not called this; [`Error::Aborted`]: the job has ended;
+    /// those of the launcher, or of the directory.
     pub fn exchange(&mut self) -> Result<(), Error> {
         match &mut self.exchange {
             Exchange::Memory => Ok(()),
@@ -284,8 +283,8 @@ impl Job {
         }
     }
 
-    /// What a process has published before the last [`exchange`](Self::exchange); for its own rank,
-    /// what it has published so far.
+    /// The value that a process had published before the last [`exchange`](Self::exchange); for its
+    /// own rank, what it has published so far.
     ///
     /// # Errors
     ///
@@ -305,11 +304,11 @@ impl Job {
         value.ok_or_else(|| Error::NotPublished { rank, key: key.into() })
     }
 
-    /// What sees whether another process has ended the job.
+    /// An object that detects whether another process has ended the job.
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: there is no descriptor for it.
+    /// [`Error::System`]: no descriptor is left for it.
     pub fn ending(&self) -> Result<Ending, Error> {
         Ok(Ending(match &self.exchange {
             Exchange::Directory(rendezvous) => Some(rendezvous.observer()?),
@@ -317,8 +316,8 @@ impl Job {
         }))
     }
 
-    /// Leaves the job, which has done what it should. With a directory, rank 0 waits for the
-    /// others, and then removes their files.
+    /// Leaves the job after success. With a directory, rank 0 waits for the others, and then
+    /// removes their files.
     ///
     /// # Errors
     ///
@@ -332,8 +331,8 @@ impl Job {
         }
     }
 
-    /// The same, where rank 0 knows that nobody will look up anything any more: it waits for nobody,
-    /// not even for those that are gone.
+    /// The same, if rank 0 knows that no process will make another lookup: it waits for none of
+    /// them, not even for those that are gone.
     ///
     /// # Errors
     ///
@@ -347,13 +346,13 @@ impl Job {
         }
     }
 
-    /// Ends the whole job: says why on standard error, lets the launcher know, and ends this
-    /// process with the given status. This has to be another than 0, by which launchers mean that
-    /// all is well; 0 becomes 1. What mpiexec, srun or mpirun then ends with is for them to decide.
+    /// Ends the whole job: prints the reason to standard error, notifies the launcher, and exits
+    /// with the given status. The status must not be 0, which means success to launchers; 0 becomes
+    /// 1. The exit status of mpiexec, srun or mpirun is for them to decide.
     pub fn abort(mut self, code: i32, message: &str) -> ! {
         self.is_over = true;
         let code = if code == 0 { 1 } else { code };
-        // The process ends in any case, and nobody could do anything about an error.
+        // The process exits in any case, and nobody could do anything about an error.
         let _ = writeln!(io::stderr(), "rank {} of {}: {message}", self.rank, self.size);
         let _ = match &mut self.exchange {
             Exchange::Memory => Ok(()),
@@ -370,13 +369,13 @@ impl Job {
     }
 }
 
-/// How long a launcher has for what it has read. Slurm passes it on in another thread than the one
-/// that ends the job, and nothing tells when it has: without a pause, one message in fifteen was
-/// lost. Hydra does one thing after the other.
+/// How long a launcher has to pass on what it has read. Slurm does so in another thread than the
+/// one that ends the job, without any sign of completion: without a pause, one message in fifteen
+/// was lost. Hydra does one thing after the other.
 const PASSING_ON: Duration = Duration::from_millis(100);
 
-/// Until somebody has read what is in a pipe, or a second has passed. A launcher that is told to
-/// end the job does so at once; what it has not read by then, it may throw away.
+/// Waits until a reader has emptied the pipe, or a second has passed. A launcher that is asked to
+/// end the job does so at once, and may discard what it has not read by then.
 fn wait_for_reader(pipe: impl AsFd) {
     let is_pipe = rustix::fs::fstat(&pipe)
         .is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Fifo);
@@ -395,7 +394,7 @@ impl Drop for Job {
             return;
         }
         if let Exchange::Directory(rendezvous) = &mut self.exchange {
-            // Without it, the others wait in vain until their limit.
+            // Otherwise the others wait until their limit.
             let _ = rendezvous.leave();
         }
     }

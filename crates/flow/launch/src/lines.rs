@@ -11,21 +11,21 @@ use crate::error::{Error, shown};
 /// Longer than any line of a launcher: its limits are 1024 bytes for a value and 256 for a name.
 const LONGEST: usize = 4096;
 
-/// A connection to a launcher. It is read by the C library's calls, as any connection of the
-/// program: these see what a program's own TCP connection carries in shared memory.
+/// A connection to a launcher. It is read with the C library's calls, like any connection of the
+/// program: only these see the bytes of a program's own TCP connection that shared memory carries.
 #[derive(Debug)]
 pub(crate) struct Lines {
     socket: Socket,
-    /// What has come and was not taken.
+    /// Bytes received and not consumed yet.
     rest: Vec<u8>,
     limit: Duration,
-    /// Of what is being done now.
+    /// When the time limit of the current request expires.
     end: Instant,
 }
 
 #[derive(Debug)]
 enum Socket {
-    /// Of any family: the calls are the same.
+    /// Of any address family: the calls are the same.
     Inherited(UnixStream),
     Port(TcpStream),
 }
@@ -33,7 +33,7 @@ enum Socket {
 impl Lines {
     pub(crate) fn inherited(socket: OwnedFd, limit: Duration) -> io::Result<Self> {
         let socket = UnixStream::from(socket);
-        // Whoever had it before may have set this.
+        // An earlier owner may have set this.
         socket.set_nonblocking(false)?;
         Ok(Self::new(Socket::Inherited(socket), limit))
     }
@@ -47,7 +47,7 @@ impl Lines {
         Self { socket, rest: Vec::new(), limit, end: Instant::now() + limit }
     }
 
-    /// The limit holds for all that is asked until this is called again.
+    /// Starts the limit for all requests until the next call of this.
     pub(crate) fn begin(&mut self) {
         self.end = Instant::now() + self.limit;
     }
@@ -58,7 +58,7 @@ impl Lines {
         self.next(asked)
     }
 
-    /// Sends what has no answer.
+    /// Sends a request that has no answer.
     pub(crate) fn tell(&mut self, request: &str, asked: &str) -> Result<(), Error> {
         let line = format!("{request}\n");
         let mut left = line.as_bytes();
@@ -81,7 +81,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Waits for a further line.
+    /// Waits for another line.
     pub(crate) fn next(&mut self, asked: &str) -> Result<String, Error> {
         let mut looked = 0;
         loop {
@@ -120,7 +120,7 @@ impl Lines {
         }
     }
 
-    /// Never zero, by which sockets mean for ever.
+    /// Never zero, which would mean forever to a socket.
     fn time_left(&self) -> io::Result<Duration> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }

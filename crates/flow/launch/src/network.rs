@@ -1,8 +1,9 @@
-//! Where this process listens, and by which of its addresses another one is reached.
+//! Where this process listens, and which of its addresses reach it from another one.
 //!
-//! Each process tells all addresses of its host. Some of them lead to it from its own network
-//! namespace alone: loopback addresses, and those that the asking host has, too, as bridges for
-//! containers have the same everywhere. From another host they lead to whoever listens there.
+//! Each process publishes all addresses of its host. Some of them lead to it only from its own
+//! network namespace: loopback addresses, and those that the asking host also has, such as the
+//! addresses of bridges for containers, which are the same everywhere. From another host they lead
+//! to a local listener there.
 
 use std::fs;
 use std::io;
@@ -14,15 +15,15 @@ use nix::net::if_::InterfaceFlags;
 /// The network of this process, as it sees it.
 #[derive(Debug, Clone)]
 pub struct Network {
-    /// Which one it is; empty where nothing says so.
+    /// Identifies the network; empty if that is not known.
     pub name: String,
-    /// Those of all its interfaces.
+    /// The addresses of all its interfaces.
     own: Vec<IpAddr>,
 }
 
 impl Network {
-    /// Each start of a host has a number of its own, and on the host each namespace. The name of a
-    /// host says less: containers on one have several.
+    /// Each boot of a host has a unique id, and each namespace a number on the host. The name of a
+    /// host identifies less: it may run containers with several networks.
     ///
     /// # Errors
     ///
@@ -37,8 +38,8 @@ impl Network {
         Ok(Self { name, own })
     }
 
-    /// Those of the addresses of a process that lead to it from here. In the same network these are
-    /// all.
+    /// The addresses of a process that lead to it from here. In the same network these are all of
+    /// them.
     #[must_use]
     pub fn reachable(&self, addresses: &[SocketAddr], is_same: bool) -> Vec<SocketAddr> {
         let leads_there = |ip: IpAddr| is_same || !(ip.is_loopback() || self.own.contains(&ip));
@@ -46,12 +47,12 @@ impl Network {
     }
 }
 
-/// A listener, and the addresses at which others may reach it: first those by which hosts reach
-/// each other, last those of this host alone. With an interface, those of it.
+/// A listener, and the addresses at which others may reach it: first those that hosts use to reach
+/// each other, last those that work only on this host. With an interface, only its addresses.
 ///
 /// # Errors
 ///
-/// There is no address, and what the system says.
+/// There is no address, or a system call fails.
 pub fn listen(interface: Option<&str>) -> io::Result<(TcpListener, Vec<SocketAddr>)> {
     let failed = |error: io::Error| {
         io::Error::new(error.kind(), format!("cannot listen for the other processes: {error}"))
@@ -63,8 +64,8 @@ pub fn listen(interface: Option<&str>) -> io::Result<(TcpListener, Vec<SocketAdd
     Ok((listener, addresses(local, interface)?))
 }
 
-/// The addresses at which others may reach what listens at all of this host's, as [`listen`] orders
-/// them.
+/// The addresses at which others may reach a listener on all addresses of this host, in the order
+/// of [`listen`].
 ///
 /// # Errors
 ///
@@ -110,7 +111,7 @@ fn address(of: &InterfaceAddress) -> Option<IpAddr> {
     let address = of.address?;
     match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
         (Some(v4), _) => Some(v4.ip().into()),
-        // One that is valid on a link only says nothing without the link.
+        // A link-local address is of no use without its link.
         (_, Some(v6)) if v6.ip().segments()[0] & 0xffc0 != 0xfe80 => Some(v6.ip().into()),
         _ => None,
     }

@@ -1,8 +1,8 @@
 //! PMI-1, the process management interface of MPICH, as text ("PMI: A Scalable Parallel
 //! Process-Management Interface for Extreme-Scale Systems", P. Balaji et al., EuroMPI 2010; the
 //! lines are those of simple_pmi.c in MPICH). Each process puts keys and values into a space of the
-//! job; after a barrier, all can get them. Hydra speaks it, and so does Slurm's plugin `pmi2` with
-//! whoever begins by it.
+//! job; after a barrier, all can get them. Hydra speaks it, and so does Slurm's plugin `pmi2` if
+//! the process begins with it.
 //!
 //! ```text
 //!   cmd=init pmi_version=1 pmi_subversion=1      cmd=response_to_init ... rc=0
@@ -24,10 +24,10 @@ use crate::error::{Error, shown};
 use crate::lines::Lines;
 use crate::text;
 
-/// Bytes of a value in one line, whatever more the launcher takes: the buffers of some hold 1024
-/// bytes of a whole line.
+/// Most bytes of a value in one line, even if the launcher takes more: the buffers of some hold
+/// 1024 bytes of a whole line.
 const PIECE: usize = 512;
-/// Pieces of a value. Their number stands before the first, with a `:`.
+/// Most pieces of a value. Their number precedes the first, with a `:`.
 const PIECES: usize = 999;
 const COUNT: usize = "999:".len();
 
@@ -39,19 +39,21 @@ pub(crate) struct Pmi {
     rank: u32,
     longest_key: usize,
     piece: usize,
-    /// Whether an answer has failed to come, or was another. The next one would be the wrong one.
+    /// True if an answer was missing or wrong. The next one would then belong to an earlier
+    /// request.
     broken: bool,
 }
 
 impl Pmi {
-    /// Over a socket that this process was started with.
+    /// Uses a socket that this process has inherited.
     pub(crate) fn inherited(socket: OwnedFd, rank: u32, limit: Duration) -> Result<Self, Error> {
         let lines = Lines::inherited(socket, limit)
             .map_err(Error::system("use the descriptor that PMI_FD names"))?;
         Self::begin(lines, rank)
     }
 
-    /// Over a port, where the launcher says who this is. Returns rank and size, too.
+    /// Connects to a port, where the launcher tells this process its rank. Also returns rank and
+    /// size.
     pub(crate) fn port(
         addresses: &[SocketAddr],
         id: u32,
@@ -105,7 +107,7 @@ impl Pmi {
             .success(asked)?;
         let asked = "how long a key and a value may be";
         let maxima = pmi.ask("cmd=get_maxes", "maxes", asked)?;
-        // Both with the zero byte at the end.
+        // Both include the zero byte at the end.
         pmi.longest_key = maxima.number("keylen_max", asked)?.saturating_sub(1);
         pmi.piece = maxima.number("vallen_max", asked)?.saturating_sub(1).min(PIECE);
         if pmi.piece <= COUNT {
@@ -120,9 +122,9 @@ impl Pmi {
         Ok(pmi)
     }
 
-    /// Which launcher it is, by how it names the space: Hydra begins with `kvs_`, and Slurm takes
-    /// the step, which it has also put into the environment. A job of Hydra may be one of Slurm's
-    /// around it, so other variables prove nothing.
+    /// Recognizes the launcher by the name of the space: Hydra begins it with `kvs_`, and Slurm
+    /// uses the step, which it has also put into the environment. A job of Hydra may run within one
+    /// of Slurm, so other variables prove nothing.
     pub(crate) fn launcher(&self, slurm: Option<&str>) -> Launcher {
         if slurm == Some(&self.space) {
             Launcher::Slurm
@@ -141,7 +143,7 @@ impl Pmi {
         if length > limit {
             return Err(Error::TooLong { key: key.into(), length, limit });
         }
-        // All that `encode` makes is ASCII, so pieces can be cut anywhere.
+        // The output of `encode` is ASCII, so pieces can be cut anywhere.
         let mut pieces: Vec<&str> = Vec::new();
         let mut left = encoded.as_str();
         loop {
@@ -234,7 +236,7 @@ impl Pmi {
     }
 }
 
-/// What a piece of a value is called in the space. At most 51 characters.
+/// The name of a piece of a value in the space. At most 51 characters.
 fn name(rank: u32, key: &str, piece: usize) -> String {
     format!("sw.{rank}.{key}.{piece}")
 }

@@ -1,15 +1,15 @@
-//! What the processes of a job know and others do not.
+//! A secret that only the processes of a job know.
 
 use std::fmt;
 use std::hint::black_box;
 
 use crate::error::Error;
 
-/// 32 random bytes, by which the processes of a job know each other. `Debug` does not show them,
-/// and comparing takes as long whatever they are.
+/// 32 random bytes, with which the processes of a job prove that they belong to it. `Debug` does
+/// not show them, and comparison takes constant time.
 ///
-/// A secret is as safe as the way by which it is published. Hydra and Slurm send it between hosts
-/// in clear text. A rendezvous has it in a file that only this user reads.
+/// A secret is as safe as the channel that publishes it. Hydra and Slurm send it between hosts in
+/// clear text. A rendezvous keeps it in a file that only this user can read.
 #[derive(Clone)]
 pub struct Secret([u8; Secret::BYTES]);
 
@@ -17,7 +17,7 @@ impl Secret {
     /// The number of bytes.
     pub const BYTES: usize = 32;
 
-    /// A new one, from the kernel's random numbers (getrandom(2)).
+    /// A new secret, from the kernel's random numbers (getrandom(2)).
     ///
     /// # Errors
     ///
@@ -44,7 +44,7 @@ impl Secret {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// From these digits; none if they are something else.
+    /// Parses these digits; `None` if the text is anything else.
     #[must_use]
     pub fn from_hex(text: &str) -> Option<Self> {
         let digits = text.as_bytes();

@@ -1,13 +1,13 @@
 //! Keys and values as text that every launcher carries. PMI-1 ends a line at a newline and a field
-//! at a space, and Slurm's PMI-2 knows `;` and `=`; so all but a few characters of a value become
-//! `%` and two hexadecimal digits, as in the address of a page.
+//! at a space, and `;` and `=` are special in Slurm's PMI-2; so all but a few characters of a value
+//! become `%` and two hexadecimal digits, as in a URL.
 
 use crate::error::Error;
 
-/// Characters of a key.
+/// Most characters of a key.
 const KEY: usize = 32;
 
-/// Bytes of a value before it is encoded.
+/// Most bytes of a value before it is encoded.
 pub(crate) const VALUE: usize = 16 << 10;
 
 pub(crate) fn check_key(key: &str) -> Result<(), Error> {
@@ -37,7 +37,7 @@ pub(crate) fn encode(value: &str) -> String {
     text
 }
 
-/// None where it is not what [`encode`] makes.
+/// `None` if the text does not come from [`encode`].
 pub(crate) fn decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();

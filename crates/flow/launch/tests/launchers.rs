@@ -1,5 +1,6 @@
 //! One binary, `examples/whoami.rs`, under real launchers, whose daemons run in network namespaces
-//! of their own. Where this process may not make such namespaces, a test says so and does nothing.
+//! of their own. If this process may not create such namespaces, a test reports that and does
+//! nothing.
 
 #![forbid(unsafe_code)]
 
@@ -14,7 +15,8 @@ use std::process::{Child, Command, Stdio};
 use cluster::{Bed, Outcome, Shell, Slurm, directory, installed};
 
 impl Outcome {
-    /// Every process has found all others. Returns the network namespaces that they are in.
+    /// Checks that every process has found all others. Returns the network namespaces that they are
+    /// in.
     fn check(&self, size: usize, launcher: &str) -> BTreeSet<String> {
         assert_eq!(self.code, Some(0), "{self:#?}");
         let lines: BTreeSet<&str> = self.output.lines().collect();
@@ -42,8 +44,8 @@ impl Outcome {
         networks.into_iter().map(str::to_owned).collect()
     }
 
-    /// Somebody has failed, and nobody has waited until the limit, at which `timeout` ends with
-    /// one of these.
+    /// Checks that the job failed, and that no process waited until the limit, at which `timeout`
+    /// exits with one of these codes.
     fn check_failed(&self) {
         assert!(!matches!(self.code, None | Some(0 | 124 | 137)), "{self:#?}");
         assert!(!self.output.contains("hears"), "{self:#?}");
@@ -121,7 +123,7 @@ mod hydra {
             let outcome = hydra(&bed, options, &["abort", "1"]);
             assert_eq!(outcome.code, Some(7), "{outcome:#?}");
             outcome.check_failed();
-            assert!(outcome.errors.contains("rank 1 of 2: as it was told"), "{outcome:#?}");
+            assert!(outcome.errors.contains("rank 1 of 2: as requested"), "{outcome:#?}");
         }
     }
 
@@ -185,14 +187,14 @@ mod open_mpi {
         let Some(bed) = Bed::new() else { return };
         let outcome = mpirun(&bed, &["-n", "2"], &["abort", "1"]);
         outcome.check_failed();
-        assert!(outcome.errors.contains("rank 1 of 2: as it was told"), "{outcome:#?}");
+        assert!(outcome.errors.contains("rank 1 of 2: as requested"), "{outcome:#?}");
     }
 }
 
 mod slurm {
     use super::*;
 
-    /// One test, because it takes its time until the nodes are there.
+    /// A single test, because the nodes take long to start.
     #[test]
     fn processes_of_two_nodes_find_each_other() {
         let Some(bed) = Bed::new() else { return };
@@ -218,7 +220,7 @@ mod slurm {
         srun(&with("--mpi=none"), &[], &variables).check(2, "Slurm");
         assert!(is_empty(meeting.path()));
 
-        // The step is killed as a whole, and srun says so by its status. Messages may get lost.
+        // The step is killed as a whole, and srun's status shows it. Messages may get lost.
         let outcome = srun(&with("--mpi=pmi2"), &["abort", "1"], &[]);
         assert!(matches!(outcome.code, Some(7 | 137)), "{outcome:#?}");
         assert!(!outcome.output.contains("hears"), "{outcome:#?}");
@@ -266,7 +268,7 @@ mod none {
         }
     }
 
-    /// Rank 0 waits for rank 1 already, which then cannot write what it has to.
+    /// Rank 0 is already waiting for rank 1, which then cannot write its values.
     #[test]
     fn a_full_file_system_of_the_directory_lets_nobody_wait() {
         let Some(bed) = Bed::new() else { return };
@@ -293,7 +295,7 @@ mod none {
 
     #[test]
     fn who_goes_ends_the_job_for_all_and_says_why() {
-        for (how, why) in [("abort", "rank 1: as it was told"), ("leave", "left without finishing")]
+        for (how, why) in [("abort", "rank 1: as requested"), ("leave", "left without finishing")]
         {
             let meeting = directory();
             let outcome = run(3, meeting.path(), &[how, "1"]);

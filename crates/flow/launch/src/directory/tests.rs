@@ -18,7 +18,7 @@ fn names(path: &Path) -> Vec<String> {
     names
 }
 
-/// A directory like those of mktemp.
+/// A directory with the mode that mktemp gives it.
 fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), Permissions::from_mode(0o700)).unwrap();
@@ -67,7 +67,7 @@ fn a_directory_in_which_others_can_write_is_refused() {
 
 #[test]
 fn a_directory_of_another_user_is_refused() {
-    // Of root where a user runs this, and of nobody where root does.
+    // Of root if a user runs this, and of nobody if root does.
     let directory = directory();
     let path = if rustix::process::geteuid().is_root() {
         std::os::unix::fs::chown(directory.path(), Some(65534), None).unwrap();
@@ -152,7 +152,7 @@ fn the_job_is_over_even_if_nobody_can_say_why() {
     let directory = directory();
     let mut first = join(directory.path(), 0, LIMIT).unwrap();
     let second = join(directory.path(), 1, LIMIT).unwrap();
-    // No other file can be begun.
+    // No other file can be created.
     fs::create_dir(directory.path().join("job.1.new")).unwrap();
     second.leave().unwrap_err();
     assert_eq!(names(directory.path()), ["job.0.here", "job.1.new", "job.stop"]);

@@ -1,4 +1,4 @@
-//! A launcher at the other end of a socket pair, which says what real ones do not.
+//! A launcher at the other end of a socket pair, which sends what real ones do not.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -16,7 +16,7 @@ const INIT: &str = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n";
 const MAXES: &str = "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\n";
 const NAME: &str = "cmd=my_kvsname kvsname=kvs_1_0\n";
 
-/// Gives these answers, one for each line that comes, and then closes. Returns what has come.
+/// Sends these answers, one for each line received, and then closes. Returns the lines received.
 fn server(socket: UnixStream, answers: Vec<Vec<u8>>) -> JoinHandle<Vec<String>> {
     thread::spawn(move || {
         let mut lines = BufReader::new(socket.try_clone().unwrap()).lines();
@@ -26,7 +26,7 @@ fn server(socket: UnixStream, answers: Vec<Vec<u8>>) -> JoinHandle<Vec<String>> 
                 Some(Ok(line)) => come.push(line),
                 _ => break,
             }
-            // The client may have had enough of a line that is too long.
+            // The client may have closed after a line that is too long.
             let _ = (&socket).write_all(&answer);
         }
         come
@@ -41,7 +41,7 @@ fn conversation(answers: &[&str], run: impl FnOnce(&mut Pmi)) -> Vec<String> {
     server.join().unwrap()
 }
 
-/// What comes of answers to the beginning that are not those of a launcher.
+/// The error that results from wrong answers to the first requests.
 fn beginning(answers: &[&[u8]], limit: Duration) -> Error {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let server = server(theirs, answers.iter().map(|answer| answer.to_vec()).collect());
@@ -178,7 +178,7 @@ fn a_launcher_that_goes_or_is_silent_is_an_error() {
 fn half_an_answer_does_not_begin_the_limit_anew() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
-    // Bytes come as long as anybody listens, and never a newline.
+    // Bytes arrive as long as the client listens, but never a newline.
     let server = thread::spawn(move || {
         while stopped.try_recv().is_err() && (&theirs).write_all(b"c").is_ok() {
             thread::sleep(Duration::from_millis(5));

@@ -1,7 +1,7 @@
 //! Two hosts of a cluster in one: network namespaces, and launchers that start processes in both.
 //! The host name of the far one is `far`, or `two` as a node of Slurm.
 //!
-//! The tests of several packages take this file in by its path.
+//! The tests of several packages include this file by its path.
 
 #![allow(dead_code, reason = "each of them uses a part")]
 
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use seekwire_testbed::{End, Error, Side, Testbed};
 
-/// Two namespaces, in which nothing of a test survives it.
+/// Two namespaces; all processes in them end with the test.
 pub(crate) struct Bed(Testbed);
 
 impl Bed {
@@ -24,7 +24,7 @@ impl Bed {
         match Testbed::new() {
             Ok(testbed) => Some(Self(testbed)),
             Err(why @ Error::NotPermitted { .. }) => {
-                // Past the test harness, which swallows what a test that passes has to say.
+                // Bypass the test harness, which hides the output of tests that pass.
                 let _ = writeln!(std::io::stderr(), "not run: {why}");
                 None
             }
@@ -81,7 +81,7 @@ pub(crate) struct Outcome {
 
 pub(crate) fn installed(program: &str) {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // Servers live in sbin, which is not in everybody's PATH.
+    // Servers live in sbin, which is not in every PATH.
     let mut places = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
     let found = places.any(|place| place.join(program).exists());
     assert!(found, "{program} is not installed: run scripts/deps test");
@@ -94,17 +94,17 @@ pub(crate) fn directory() -> tempfile::TempDir {
     directory
 }
 
-/// What a shell has to do to run a command as on a host of another name.
+/// A shell script that runs a command under another host name.
 fn named(host: &str, command: &str) -> String {
     format!("hostname {host} && exec {command}")
 }
 
-/// A stand-in for ssh(1), by which launchers enter the far namespace.
+/// A stand-in for ssh(1), through which launchers enter the far namespace.
 pub(crate) struct Shell {
     /// Its first argument is the host; the others are words for the shell there.
     pub(crate) script: String,
     directory: tempfile::TempDir,
-    /// Somebody who is there, so that others can enter.
+    /// A process in the far namespace, so that others can enter it.
     there: Child,
 }
 
@@ -132,7 +132,7 @@ impl Drop for Shell {
     }
 }
 
-/// A command in the far namespace, as on a host that is called `far`.
+/// A command in the far namespace, on a host named `far`.
 pub(crate) fn on_far(program: &str) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--uts", "sh", "-c", &named("far", "\"$0\" \"$@\""), program]);
@@ -189,7 +189,7 @@ impl Slurm {
         self.directory.path().join("slurm.conf").to_str().unwrap().to_owned()
     }
 
-    /// Until both nodes have registered.
+    /// Waits until both nodes have registered.
     fn wait(&self, bed: &Bed) {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
@@ -210,8 +210,8 @@ impl Slurm {
         bed.run(command, &variables)
     }
 
-    /// Runs a batch job to its end, with the exit status of its script. `sbatch --wait` notices the
-    /// end seconds later.
+    /// Runs a batch job to its end, and returns the exit status of its script. `sbatch --wait`
+    /// notices the end seconds later.
     pub(crate) fn batch(&self, bed: &Bed, options: &[&str], variables: &[(&str, &str)]) -> Outcome {
         let mut outcome = self.run(bed, &[&["sbatch", "--parsable"], options].concat(), variables);
         assert_eq!(outcome.code, Some(0), "{outcome:#?}");
@@ -226,7 +226,7 @@ impl Slurm {
             let state = value("JobState=");
             if !["PENDING", "CONFIGURING", "RUNNING", "COMPLETING"].contains(&state) {
                 let code = value("ExitCode=").split(':').next().unwrap().parse().ok();
-                // One that was cancelled may have a status of 0.
+                // A cancelled job may have a status of 0.
                 outcome.code = code.filter(|code| (*code == 0) == (state == "COMPLETED"));
                 outcome.errors += &shown.errors;
                 return outcome;
