@@ -2,10 +2,11 @@
 //! job can reach.
 //!
 //! ```text
-//! JOB.RANK.here     this rank is taken JOB.RANK.ROUND    values that it published before the
-//! exchange of this number, which it has reached JOB.RANK.done     it makes no more lookups
-//! JOB.stop          the job has ended; the content gives the reason JOB.RANK.new      a file that
-//! is being written
+//!   JOB.RANK.here     this rank is taken
+//!   JOB.RANK.ROUND    values published before exchange ROUND, which this rank has reached
+//!   JOB.RANK.done     it makes no more lookups
+//!   JOB.stop          the job has ended; the content gives the reason
+//!   JOB.RANK.new      a file that is being written
 //! ```
 //!
 //! A file gets its name when it is complete. Rank 0 removes all of them when every process is done.

@@ -1,4 +1,4 @@
-//! What travels on a stream.
+//! Blocks: the data that travels on a stream.
 
 use std::fmt;
 use std::ops::Deref;
@@ -17,33 +17,35 @@ use crate::unit::UnitId;
 
 /// Bytes on their way from one filter to the next, shared and not copied.
 ///
-/// Until it is dropped, a block takes its share of the stream's limit. A filter that keeps one takes
-/// room from those that send to it; a filter that sends it on takes room of the next stream instead.
+/// Until it is dropped, a block occupies its share of the stream's limit. A filter that keeps
+/// blocks takes room from those that send to it; a filter that sends one on takes room of the next
+/// stream instead.
 pub struct Block {
     bytes: Bytes,
     origin: Option<Origin>,
     unit: UnitId,
     sequence: u64,
     ledger: &'static Ledger,
-    /// Given back when the block is dropped.
+    /// Bytes returned to the ledger when the block is dropped.
     held: usize,
-    /// Of one that came from another process.
+    /// Set for a block from another process, and for one that several copies have.
     receipt: Option<Box<Receipt>>,
 }
 
 impl Block {
-    /// Of one that was queued, and took room of that ledger.
+    /// Makes a block from a queued one, which has taken its room from that ledger.
     pub(crate) fn new(queued: Queued, unit: UnitId, ledger: &'static Ledger) -> Self {
         let Queued { bytes, origin, sequence, held, receipt } = queued;
         Self { bytes, origin, unit, sequence, ledger, held, receipt }
     }
 
-    /// Its bytes, which it is without from then on. It still takes its share of the limit.
+    /// Takes the bytes out of the block, which still occupies its share of the limit.
     pub(crate) fn take_bytes(&mut self) -> Bytes {
         std::mem::take(&mut self.bytes)
     }
 
-    /// What it takes, for others who have it, too: it is given back when nobody has it any more.
+    /// Shares the block's room with other copies that also have it: it is returned when the last
+    /// one is done.
     pub(crate) fn share(&mut self) -> Arc<Share> {
         if let Some(Receipt::Shared { share }) = self.receipt.as_deref() {
             return Arc::clone(share);
@@ -54,7 +56,7 @@ impl Block {
         share
     }
 
-    /// Nobody has it any more.
+    /// Turns it back into a queued block, which no copy has.
     pub(crate) fn into_queued(mut self) -> Queued {
         let held = std::mem::take(&mut self.held);
         let bytes = std::mem::take(&mut self.bytes);
@@ -62,26 +64,26 @@ impl Block {
         Queued { bytes, origin, sequence: self.sequence, held, receipt }
     }
 
-    /// The unit of work that it is part of.
+    /// The unit of work that the block belongs to.
     #[must_use]
     pub fn unit(&self) -> UnitId {
         self.unit
     }
 
-    /// Counts the blocks of the unit on this stream from 0. In an ordered stream it says where the
-    /// block stands; in another one only that it is not a different block.
+    /// Number of the block in its unit on this stream, from 0. In an ordered stream it is the
+    /// block's position; otherwise it only distinguishes blocks.
     #[must_use]
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// Where its first byte comes from, or the block that it was made from, if that is known.
+    /// Where its first byte comes from, or the block that it was made from, if known.
     #[must_use]
     pub fn origin(&self) -> Option<&Origin> {
         self.origin.as_ref()
     }
 
-    /// The bytes. A clone of them shares the memory, but takes no share of any limit.
+    /// The bytes. A clone of them shares the memory, but occupies no share of any limit.
     #[must_use]
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
@@ -96,7 +98,7 @@ impl Drop for Block {
     }
 }
 
-/// A block that nobody has been given. What it takes of the limit is given back by who has it.
+/// A block that no copy has. Its owner must return its room to the limit.
 #[derive(Debug)]
 pub(crate) struct Queued {
     pub(crate) bytes: Bytes,
@@ -107,19 +109,19 @@ pub(crate) struct Queued {
 }
 
 impl Queued {
-    /// A copy takes it: it will be done with it.
+    /// Notes that a copy takes it and will finish it.
     pub(crate) fn begin(&mut self) {
         if let Some(Receipt::Memory { is_begun, .. }) = self.receipt.as_deref_mut() {
             *is_begun = true;
         }
     }
 
-    /// Of a process of its own.
+    /// A block of this process.
     pub(crate) fn new(bytes: Bytes, held: usize) -> Self {
         Self { bytes, origin: None, sequence: 0, held, receipt: None }
     }
 
-    /// Of a block that several copies have.
+    /// A block that several copies have.
     pub(crate) fn shared(bytes: Bytes, sequence: u64, share: Arc<Share>) -> Self {
         let origin = share.origin.clone();
         let receipt = Some(Box::new(Receipt::Shared { share }));
@@ -127,13 +129,13 @@ impl Queued {
     }
 }
 
-/// Whom the end of a block is told.
+/// The party to notify when a block is dropped.
 pub(crate) enum Receipt {
-    /// Those that have sent it have so much room again, as is known in the ledger for them.
+    /// The process that has sent it gets its room back, which the ledger accounts for.
     Room { link: Arc<Link>, stream: u16, bytes: usize, ledger: &'static Ledger },
-    /// The home that has dealt it knows that its memory is free.
+    /// The home that has dealt it learns that its memory is free.
     Memory { link: Arc<Link>, to: End, unit: UnitId, sequence: u64, is_begun: bool },
-    /// Several copies have the block, and what it takes, until they are through with it.
+    /// Several copies share the block and its room until all of them are done.
     Shared { share: Arc<Share> },
 }
 
@@ -147,7 +149,7 @@ impl Drop for Receipt {
             Self::Memory { link, to, unit, sequence, is_begun } => {
                 later::dropped(link, *to, *unit, *sequence, *is_begun);
             }
-            // With the last of them.
+            // The last of them releases it.
             Self::Shared { .. } => {}
         }
     }
@@ -167,7 +169,7 @@ impl Deref for Block {
     }
 }
 
-/// Its bytes; what it takes of the limit is given back.
+/// Takes the bytes, and returns the block's room to the limit.
 impl From<Block> for Bytes {
     fn from(mut block: Block) -> Bytes {
         block.take_bytes()

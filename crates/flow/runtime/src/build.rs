@@ -1,5 +1,5 @@
-//! What a process needs for its part of a pipeline: streams whose home is here, and the ends of
-//! those whose home is elsewhere.
+//! Builds a process's part of a pipeline: streams whose home is here, and the ends of streams whose
+//! home is elsewhere.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use crate::stream::{Remote, Stream};
 use crate::tune::Aim;
 
 pub(crate) struct Built {
-    /// By number of the stream.
+    /// By stream number.
     pub(crate) homes: Vec<Option<Arc<Stream>>>,
     outlets: Vec<Option<Arc<remote::Outlet>>>,
     /// By stream and home.
     inlets: HashMap<(u16, u32), Arc<remote::Inlet>>,
-    /// Streams with copies elsewhere that may be late, and what these send to.
+    /// Streams with copies elsewhere that may be late, and the streams that these send to.
     pub(crate) looked_after: Vec<(Arc<Stream>, Vec<Next>)>,
 }
 
-/// The links to the others, by rank; none where there is this process alone.
+/// The links to the others, by rank; empty if this process is alone.
 type Links = [Option<Arc<Link>>];
 
 fn link(links: &Links, rank: u32) -> Option<&Arc<Link>> {
@@ -107,7 +107,7 @@ impl Built {
             return None;
         }
         let link = link(links, *place.homes.first()?)?;
-        // An idempotent filter has one input, and the stream to it one home.
+        // An idempotent filter has one input, and the stream to it has one home.
         let source = self
             .inlets
             .iter()
@@ -158,7 +158,7 @@ impl Built {
         (0..ports).map(of_port).collect()
     }
 
-    /// With the links, all that a process has to know of the others.
+    /// Everything that a process has to know about the others, with the links.
     pub(crate) fn parts(
         &self,
         graph: &Graph,
@@ -187,7 +187,7 @@ impl Built {
     }
 }
 
-/// What blocks are to be small for.
+/// The goal for the sizes of blocks.
 fn aim(graph: &Graph) -> Aim {
     Aim::of(graph.guarantee, graph.streams.len())
 }
@@ -205,7 +205,7 @@ fn home(
     }
     let Place { from, to, homes, is_replayed, is_redealt, hedge, share } = place;
     let here = from.copies_in(rank).count();
-    // Where each process deals its own, nobody else's come here.
+    // If each process deals its own blocks, no others arrive here.
     let is_only = homes.len() == 1;
     let producers = if is_only { from.copies } else { here };
     let senders = from.processes().into_iter().filter(|sender| is_only && *sender != rank);
@@ -221,7 +221,7 @@ fn home(
         let granted = (spec.options.limit / together).max(1);
         Some(Distant::new(Arc::clone(link), (number, copy as u16), granted))
     };
-    // An idempotent filter has one input, and the stream to it one home.
+    // An idempotent filter has one input, and the stream to it has one home.
     let input = graph.streams.iter().find(|other| other.to.0 == spec.from.0);
     let input = input.map(|input| graph.place_of(input)).filter(|input| input.hedge.is_some());
     let ender = input.and_then(|input| input.homes.first().copied());
@@ -250,7 +250,7 @@ fn home(
     Some(Arc::new(stream.watched(spec.options.cut, graph.observer.as_ref(), aim(graph))))
 }
 
-/// Ports of that filter whose streams confirm what they have, in another process.
+/// The number of streams from that filter that confirm what they have from another process.
 fn keepers(graph: &Graph, filter: usize, rank: u32) -> usize {
     let outputs = graph.streams.iter().filter(|spec| spec.from.0 == filter);
     let confirms = |spec: &&StreamSpec| {

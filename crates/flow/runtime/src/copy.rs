@@ -1,4 +1,4 @@
-//! One copy of a filter: a thread that takes blocks, calls the filter, and sends what comes out.
+//! One copy of a filter: a thread that takes blocks, calls the filter, and sends its output.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -30,7 +30,7 @@ use crate::spent::Spending;
 use crate::unit::{Open, Rank, UnitId};
 use crate::wakeup::Wakeup;
 
-/// So many times a source is called before its copy looks after units that have ended.
+/// How often a source is called before its copy checks for units that have ended.
 const STEPS: usize = 32;
 
 pub(crate) struct Copy {
@@ -39,7 +39,7 @@ pub(crate) struct Copy {
     pub(crate) factory: Factory,
     pub(crate) inputs: Vec<(usize, Input)>,
     pub(crate) outlets: Vec<Vec<Outlet>>,
-    /// Of a source.
+    /// Set for a source.
     pub(crate) feed: Option<Arc<Feed>>,
     pub(crate) meter: Arc<Meter>,
     pub(crate) watch: Watch,
@@ -55,14 +55,14 @@ struct Instance {
     unit: Arc<Open>,
     filter: Box<dyn Filter>,
     filling: Filling,
-    /// Input streams that have ended.
+    /// Number of input streams that have ended.
     ended: usize,
 }
 
-/// What the filter is asked for.
+/// One call of the filter.
 enum Call {
     Init,
-    /// With how many are in the hand, if there are several.
+    /// The block, its port, and the number of blocks in the hand, or 0 if it is alone.
     Process(Block, usize, usize),
     Generate,
     Finalize,
@@ -81,7 +81,7 @@ impl Call {
     }
 }
 
-/// The block that it is asked to process, in an error.
+/// The block that the filter is processing, for errors.
 #[derive(Clone, Default)]
 struct Place {
     block: Option<u64>,
@@ -94,25 +94,25 @@ type Instances = BTreeMap<UnitId, Instance>;
 #[derive(Default)]
 struct Work {
     instances: Instances,
-    /// Of a source: those that it has not begun.
+    /// For a source: units that it has not begun.
     waiting: BTreeMap<Rank, Arc<Open>>,
-    /// The unit that it was called for last.
+    /// The unit of the last call.
     last: Option<UnitId>,
-    /// Of each input, what it was given and has not begun.
+    /// For each input: blocks that were taken and not begun.
     hands: Vec<Hand>,
 }
 
 impl Copy {
-    /// Until the pipeline is stopped.
+    /// Runs until the pipeline is stopped.
     pub(crate) fn run(self) {
         let hand = |(_, input): &(usize, Input)| Hand::new(input.account().1);
         let hands = self.inputs.iter().map(hand).collect();
         let mut work = Work { hands, ..Work::default() };
         let Err(error) = caught(|| self.work(&mut work)) else { return };
-        // No filter was called: a block's memory was freed, perhaps, and more of it may be there. So
-        // what the copy had stays where it is, and no unit can be done without it.
+        // No filter was called: perhaps freeing a block's memory failed, and there may be more such
+        // blocks. So everything that the copy had is leaked, and no unit can be done without it.
         std::mem::forget(work);
-        let error = format!("its copy can do no more: it {error}");
+        let error = format!("its copy cannot continue: it {error}");
         self.shared.break_for(|unit| self.failure(unit, Place::default(), &error));
     }
 
@@ -128,7 +128,7 @@ impl Copy {
                 Some(feed) => self.generate(feed, work),
                 None => self.consume(work),
             };
-            // It is to be woken from here on; what has happened before, it looks for.
+            // From here on it is woken; it has checked for everything that happened before.
             let same = self.shared.units.ended_early.load(Ordering::SeqCst) == ended_early;
             if !did && same && !is_stopped() {
                 self.meter.enter(Phase::Starved);
@@ -145,7 +145,7 @@ impl Copy {
         }
     }
 
-    /// Drops what is left of units that have ended early.
+    /// Drops the instances of units that have ended early.
     fn forget(&self, work: &mut Work) {
         work.waiting.retain(|_, unit| !unit.is_closed());
         self.forget_all(Vec::new(), &mut work.instances);
@@ -157,7 +157,7 @@ impl Copy {
         }
     }
 
-    /// A filter may panic also when it is dropped.
+    /// A filter may also panic when it is dropped.
     fn let_go(&self, instance: Instance) {
         let unit = instance.unit.rank.unit;
         if let Err(error) = caught(|| drop(instance)) {
@@ -165,7 +165,7 @@ impl Copy {
         }
     }
 
-    /// Some steps of the most urgent unit of a source; false: there is none.
+    /// Runs some steps of the most urgent unit of a source; false if there is none.
     fn generate(&self, feed: &Feed, work: &mut Work) -> bool {
         let has_none = work.instances.is_empty() && work.waiting.is_empty();
         if has_none || feed.is_fed.load(Ordering::Relaxed) {
@@ -185,7 +185,7 @@ impl Copy {
         let Some(unit) = begun.map(|rank| rank.unit) else { return false };
         self.turn_to(unit, &mut work.instances, &mut work.last);
         let Some(instance) = work.instances.get_mut(&unit) else { return true };
-        // No other unit becomes more urgent while none is new.
+        // While no unit is new, no other one becomes more urgent.
         for _ in 0..STEPS {
             match self.call(instance, Call::Generate) {
                 Some(Step::More) if feed.is_fed.load(Ordering::Relaxed) => break,
@@ -203,7 +203,7 @@ impl Copy {
         true
     }
 
-    /// What comes next on an input; false: nothing is there.
+    /// Handles the next item of each input; false if there is none.
     fn consume(&self, work: &mut Work) -> bool {
         let mut did = false;
         for at in 0..self.inputs.len() {
@@ -220,8 +220,8 @@ impl Copy {
         did
     }
 
-    /// What it was given on one of the inputs. When that takes longer than was thought, the rest is
-    /// left.
+    /// Processes the blocks taken from one of the inputs. If that takes longer than expected, the
+    /// rest is left.
     fn process(&self, at: usize, work: &mut Work) {
         let Work { instances, last, hands, .. } = work;
         let (port, input) = &self.inputs[at];
@@ -239,7 +239,7 @@ impl Copy {
                 processed += 1;
                 let in_hand = if is_batch { hand.blocks.len() + 1 } else { 0 };
                 is_ended = self.call(instance, Call::Process(block, *port, in_hand)).is_none();
-                // A look at the clock costs as much as a short block.
+                // Reading the clock costs as much as a short block.
                 let looks = processed.is_power_of_two() || processed % 8 == 0;
                 let is_time = || looks && began.elapsed() > BATCH;
                 if is_ended || !hand.blocks.is_empty() && is_time() {
@@ -262,7 +262,8 @@ impl Copy {
         }
     }
 
-    /// These units were ended without this copy. Of those that are over by now, nobody has told it.
+    /// Forgets these units, which ended without this copy, and those that closed without notice to
+    /// it.
     fn forget_all(&self, ended: Vec<UnitId>, instances: &mut Instances) {
         let closed = instances.iter().filter(|(_, instance)| instance.unit.is_closed());
         let closed: Vec<UnitId> = closed.map(|(id, _)| *id).collect();
@@ -271,7 +272,7 @@ impl Copy {
         }
     }
 
-    /// The same as when that copy is through with a unit, which it will not be told of.
+    /// Acts as if the other copy were done with a unit; that copy is not notified.
     fn end_for(&self, copy: usize, unit: UnitId) {
         let Some(open) = self.shared.units.find(unit) else { return };
         let mut filling = Filling::new(&self.outlets);
@@ -282,7 +283,7 @@ impl Copy {
         self.shared.copy_is_done(unit);
     }
 
-    /// An input stream has no more of this unit.
+    /// Notes that an input stream has no more blocks of this unit.
     fn end(&self, unit: UnitId, work: &mut Work) {
         let Work { instances, last, .. } = work;
         let Some(instance) = self.instance(unit, instances, last) else { return };
@@ -303,13 +304,13 @@ impl Copy {
         }
     }
 
-    /// Who tells others when it is through with a unit, if it does not do that itself.
+    /// The inlet whose home announces the end of a unit, if this copy does not do so itself.
     fn ender(&self) -> Option<&remote::Inlet> {
         self.inputs.iter().find_map(|(_, input)| input.ender())
     }
 
-    /// The value for that unit; a new one if there is none. `None`: it failed at once, or the unit
-    /// has ended.
+    /// The instance for that unit, created if needed. `None` if it failed at once, or the unit has
+    /// ended.
     fn instance<'w>(
         &self,
         unit: UnitId,
@@ -326,8 +327,8 @@ impl Copy {
         }
     }
 
-    /// What another unit has begun to fill goes on: while this one waits for room, it would hold
-    /// some.
+    /// Sends on partly filled blocks of the previous unit: they would occupy room while this unit
+    /// waits for some.
     fn turn_to(&self, unit: UnitId, instances: &mut Instances, last: &mut Option<UnitId>) {
         let Some(before) = last.replace(unit).filter(|before| *before != unit) else { return };
         if let Some(instance) = instances.get_mut(&before) {
@@ -348,7 +349,7 @@ impl Copy {
             unit,
             copy: self.index,
             group,
-            // Where there are several, there is no order.
+            // With several inputs there is no order.
             input: self.inputs.first().map(|(_, input)| input),
             is_init: false,
             in_hand: 0,
@@ -362,7 +363,7 @@ impl Copy {
         }
     }
 
-    /// A new value for that unit. `None`: it failed at once.
+    /// Creates an instance for that unit. `None` if it failed at once.
     fn begin(&self, unit: &Arc<Open>) -> Option<Instance> {
         self.meter.enter(Phase::Busy);
         let filter = match caught(|| (self.factory)()) {
@@ -381,7 +382,7 @@ impl Copy {
         Some(instance)
     }
 
-    /// `None`: the unit has ended.
+    /// Calls the filter. `None` if the unit has ended.
     fn call(&self, instance: &mut Instance, call: Call) -> Option<Step> {
         let unit = &instance.unit;
         if unit.is_closed() {
@@ -393,7 +394,7 @@ impl Copy {
             }
             _ => Place::default(),
         };
-        // What comes out after the last block comes last.
+        // Output after the last block comes last.
         let group = place.block.unwrap_or_else(|| merge::last_of(self.index));
         let is_end = matches!(call, Call::Finalize);
         let tell = |why: &str| {
@@ -463,14 +464,14 @@ impl Copy {
             Err(error) => error?,
         };
         if self.inputs.iter().any(|(_, input)| input.is_ended_for(self.index, unit.rank.unit)) {
-            // It was late, and what it was at was done without it.
+            // It was late, and another copy has done its work.
             return None;
         }
         self.fail(unit.rank.unit, place, &error);
         None
     }
 
-    /// The unit goes on without what the filter has made of a block.
+    /// Rejects a block and drops its output, so that the unit continues.
     fn reject(&self, out: &mut Outputs<'_>, why: &str, bytes: Bytes) -> Result<Step, FilterError> {
         out.held = None;
         if let OnError::To(port) = self.on_error {
@@ -480,7 +481,8 @@ impl Copy {
         Ok(Step::More)
     }
 
-    /// What an error says; `None`: that the unit has ended, which is so. Its own code may panic.
+    /// The text of an error; `None` if it reports correctly that the unit has ended. Its code may
+    /// panic.
     fn text_of(&self, error: FilterError, unit: &Open) -> Option<String> {
         let is_end = error.is::<Ended>() && unit.is_closed();
         let text = caught(move || (!is_end).then(|| error.to_string()));

@@ -1,31 +1,31 @@
-//! How what is sent becomes blocks.
+//! How output is cut into blocks.
 
 use crate::tune::Bounds;
 
-/// What a block takes of a limit besides its bytes.
+/// Bytes of a limit that a block takes besides its own.
 pub(crate) const OVERHEAD: usize = 128;
 
-/// How a stream cuts what is sent into blocks.
+/// How a stream cuts output into blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cut {
-    /// A block is what a filter has sent at once.
+    /// Each send is one block.
     #[default]
     Whole,
-    /// Blocks of so many bytes. Smaller are the last one of a unit, and one after which a copy turns
-    /// to another unit.
+    /// Blocks of this many bytes. Shorter are the last one of a unit, and one after which a copy
+    /// turns to another unit.
     Bytes(usize),
-    /// Blocks of bytes, of a size that the stream finds while it runs: where a latency or a rate is
-    /// guaranteed, large enough that what they cost besides their bytes does not matter, and no larger;
-    /// else the one with which bytes pass fastest. Some blocks have another size, by which costs are
-    /// measured and sizes compared.
+    /// Blocks of a size that the stream chooses while it runs. With a guaranteed latency or rate it
+    /// is just large enough that the fixed cost of a block does not matter; otherwise it is the
+    /// size with the highest throughput. Some blocks have another size, to measure costs and
+    /// compare sizes.
     Auto(Bounds),
-    /// Blocks of whole lines, of so many bytes or a little more: up to the end of the line. What
-    /// follows the last end of a line is a block, too.
+    /// Blocks of whole lines, of this many bytes or a little more: up to the end of the line. Bytes
+    /// after the last end of a line also make a block.
     Lines(usize),
 }
 
 impl Cut {
-    /// Whether so many bytes may become blocks where they are. Else they are copied.
+    /// Whether a piece of this length can become blocks in place. Otherwise it is copied.
     pub(crate) fn keeps(self, len: usize) -> bool {
         match self {
             Self::Whole => true,

@@ -1,4 +1,4 @@
-//! What is told of a block that was dealt, and of the copies that it could be dealt to.
+//! Reports about dealt blocks, and the copies that they could be dealt to.
 
 use std::time::Duration;
 
@@ -6,33 +6,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::unit::UnitId;
 
-/// Blocks that a copy got, and what was known of all copies then.
+/// Blocks that a copy got, and the state of all copies at that moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deal {
-    /// Of which unit they are.
+    /// Their unit.
     pub unit: UnitId,
     /// The number of the first one.
     pub sequence: u64,
-    /// How many there are.
+    /// Their number.
     pub blocks: usize,
-    /// The copy.
+    /// The copy that got them.
     pub copy: usize,
-    /// Blocks that nobody had been dealt, with these.
+    /// Blocks not dealt to any copy before this deal.
     pub backlog: usize,
-    /// Of each copy, by number.
+    /// The state of each copy, by number.
     pub copies: Vec<CopyState>,
 }
 
-/// What a stream knows of a copy that receives: what dealing goes by.
+/// The state of a receiving copy that dealing uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyState {
-    /// Blocks that it has and is not done with.
+    /// Blocks that it has not finished.
     pub outstanding: usize,
-    /// How long it takes for one; `None`: it has not been done with any.
+    /// How long it takes for a block; `None` if it has not finished any.
     pub service: Option<Duration>,
-    /// How long a block and its acknowledgement are on their way to it; `None`: it is in the same
-    /// process, or nobody knows yet.
+    /// Round-trip time of a block and its acknowledgement; `None` if it is in the same process, or
+    /// the time is not known yet.
     pub way: Option<Duration>,
-    /// Its process is gone.
+    /// True if its process is gone.
     pub is_lost: bool,
 }

@@ -1,17 +1,18 @@
-//! Which copy of a filter gets the next block.
+//! Decides which copy of a filter gets the next block.
 //!
 //! `round-robin` and `demand` are those of DataCutter (M. Beynon et al., "Distributed processing of
 //! very large datasets with DataCutter", Parallel Computing 27(11), 2001), which V. Melnyk et al.
-//! (2024) measure: in turn, or to the copy with the fewest blocks that it has not begun. Both give a
-//! block away at once. What a copy has in process they do not see, so that a slow copy whose queue
-//! is empty looks idle.
+//! (2024) measure: in turn, or to the copy with the fewest blocks that it has not begun. Both deal
+//! a block at once. They do not see what a copy is processing, so a slow copy with an empty queue
+//! looks idle.
 //!
-//! `adaptive` keeps blocks until a copy can begin one (late binding), and knows how long copies take.
-//! While more is to come, every idle copy gets one: none is ever banished, however slow it was. When
-//! the end of the work is known, a copy gets a block only if the others would not be done sooner
-//! with all that is left; and when they should have been done with it and are not, it gets one, too.
+//! `adaptive` keeps blocks until a copy can begin one (late binding), and knows how long copies
+//! take. While more blocks are to come, every idle copy gets one: no copy is excluded, however slow
+//! it was. When the end of the work is known, a copy gets a block only if the others would not
+//! finish everything that is left sooner; if they should have finished and have not, it also gets
+//! one.
 //!
-//! Here is no clock and no lock: times are given, so that tests can play them.
+//! This module has no clock and no lock: callers pass the time, so that tests can simulate it.
 
 use std::time::Duration;
 
@@ -24,22 +25,22 @@ pub enum Policy {
     RoundRobin,
     /// To the copy with the fewest blocks that it has not begun.
     Demand,
-    /// To a copy that can begin it now, unless the others will be done sooner without that one.
+    /// To a copy that can begin it now, unless the others would finish sooner without that copy.
     #[default]
     Adaptive,
 }
 
-/// So many services of a copy are remembered. The middle one counts: a single pause, however long,
-/// says nothing about a copy.
+/// Number of service times remembered for each copy. Their median counts: a single pause, however
+/// long, is no evidence about a copy.
 const SAMPLES: usize = 5;
 
-/// What a copy takes at once is to be done in that time. A block that takes as long goes alone.
+/// How long the blocks that a copy takes at once may last. A block that takes this long goes alone.
 pub(crate) const BATCH: Duration = Duration::from_micros(30);
 
-/// The most that a copy takes at once.
+/// The most blocks that a copy takes at once.
 pub(crate) const BATCH_BLOCKS: usize = 64;
 
-/// What is dealt, and to whom, of one stream.
+/// Deals the blocks of one stream to its copies.
 #[derive(Debug)]
 pub(crate) struct Dealer {
     policy: Policy,
@@ -51,17 +52,18 @@ pub(crate) struct Dealer {
 struct Copy {
     /// Blocks that it was dealt and has not begun.
     unacknowledged: usize,
-    /// Blocks that it has begun and is not done with.
+    /// Blocks that it has begun and not finished.
     in_process: usize,
     service: Service,
-    /// It gets no more.
+    /// True if it gets no more blocks.
     is_lost: bool,
-    /// It has no room for a block, and may have none before others are done with what is left.
+    /// True if it has no room for a block, and may have none until the others have finished the
+    /// rest.
     is_full: bool,
 }
 
 impl Copy {
-    /// Blocks that it has and is not done with.
+    /// Blocks that it has not finished.
     fn outstanding(&self) -> u32 {
         u32::try_from(self.unacknowledged + self.in_process).unwrap_or(u32::MAX - 1)
     }
@@ -72,7 +74,7 @@ impl Copy {
 pub(crate) struct Service {
     samples: [Duration; SAMPLES],
     count: usize,
-    /// `None`: it has not been done with any.
+    /// `None` if it has not finished any.
     typical: Option<Duration>,
 }
 
@@ -83,11 +85,11 @@ impl Service {
         let mut known = self.samples;
         let known = &mut known[..self.count.min(SAMPLES)];
         known.sort_unstable();
-        // Of two, the smaller one: the first often pays for what is not there yet.
+        // Of two, the smaller one: the first often includes start-up costs.
         self.typical = Some(known[(known.len() - 1) / 2]);
     }
 
-    /// How many blocks the copy will be done with in [`BATCH`]; one, if nobody knows.
+    /// How many blocks the copy can finish in [`BATCH`]; one if its speed is not known.
     pub(crate) fn batch(&self) -> usize {
         let Some(typical) = self.typical else { return 1 };
         let short = BATCH.as_nanos() / typical.as_nanos().max(1);
@@ -95,11 +97,11 @@ impl Service {
     }
 }
 
-/// What is left to be dealt.
+/// The blocks left to deal.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Backlog {
     pub(crate) blocks: usize,
-    /// Nothing more will come.
+    /// True if no more will come.
     pub(crate) is_last: bool,
 }
 
@@ -108,13 +110,13 @@ impl Dealer {
         Self { policy, next: 0, copies: vec![Copy::default(); copies] }
     }
 
-    /// The copy that gets a block at once; `None`: one that asks for it ([`Dealer::may_take`]).
+    /// The copy that gets a block at once; `None` if copies ask for blocks ([`Dealer::may_take`]).
     pub(crate) fn deal(&mut self) -> Option<usize> {
         let order = (0..self.copies.len()).map(|at| (self.next + at) % self.copies.len());
         let mut order = order.filter(|copy| !self.copies[*copy].is_lost);
         let copy = match self.policy {
             Policy::RoundRobin => order.next()?,
-            // Of equals, the next in turn.
+            // Among equals, the next in turn.
             Policy::Demand => order.min_by_key(|copy| self.copies[*copy].unacknowledged)?,
             Policy::Adaptive => return None,
         };
@@ -123,7 +125,7 @@ impl Dealer {
         Some(copy)
     }
 
-    /// Whether a copy that has nothing to do is to take one of the blocks that nobody was dealt.
+    /// Whether an idle copy should take one of the blocks that no copy was dealt.
     pub(crate) fn may_take(&self, copy: usize, backlog: Backlog) -> bool {
         if backlog.blocks == 0 || self.copies[copy].is_lost {
             return false;
@@ -135,7 +137,7 @@ impl Dealer {
         let (mut speed, mut left) = (0.0, backlog.blocks as f64);
         let mut soonest = f64::INFINITY;
         for (at, other) in self.copies.iter().enumerate() {
-            // One whose speed nobody knows may be as slow as any.
+            // A copy of unknown speed may be as slow as any.
             let is_other = at != copy && !other.is_lost && !other.is_full;
             if let Some(typical) = other.service.typical.filter(|_| is_other) {
                 let typical = typical.as_secs_f64().max(1e-9);
@@ -144,13 +146,13 @@ impl Dealer {
                 soonest = soonest.min(f64::from(other.outstanding() + 1) * typical);
             }
         }
-        // The fastest copy always takes one: no other is done sooner with a whole block.
+        // The fastest copy always takes one: no other finishes a whole block sooner.
         speed == 0.0 || own.as_secs_f64() <= soonest.max(left / speed)
     }
 
-    /// How many of these blocks the copy is to take at once, if it may take one: as many as it will
-    /// be done with in [`BATCH`], and no more than leaves as many for the others. At the end, a
-    /// small part of what is left.
+    /// How many of these blocks the copy should take at once, if it may take one: the number that
+    /// it can finish in [`BATCH`], while leaving as many for each of the others. At the end, a
+    /// small part of the rest.
     pub(crate) fn batch(&self, copy: usize, backlog: Backlog) -> usize {
         let short = self.copies[copy].service.batch();
         let parts = match (self.copies.len(), backlog.is_last) {
@@ -161,7 +163,7 @@ impl Dealer {
         short.min(backlog.blocks / parts).max(1)
     }
 
-    /// What dealing goes by, of a copy in the same process.
+    /// The state that dealing uses, for a copy in the same process.
     pub(crate) fn copy_state(&self, copy: usize) -> CopyState {
         let copy = &self.copies[copy];
         CopyState {
@@ -172,53 +174,53 @@ impl Dealer {
         }
     }
 
-    /// After so long, which is twice what it would take itself, a copy is right to think that others
-    /// are not as fast as they were, if a block is still there that it has left to them. `None`: it
-    /// leaves them none.
+    /// How long a copy leaves a block to others: twice its own time for the block. If the block is
+    /// still there after that, the others have become slower than expected. `None` if it leaves
+    /// them none.
     pub(crate) fn leaves_for(&self, copy: usize) -> Option<Duration> {
         let copy = &self.copies[copy];
         let typical = copy.service.typical.filter(|_| !copy.is_lost)?;
         Some(typical.saturating_mul(copy.outstanding().saturating_add(1)).saturating_mul(2))
     }
 
-    /// How long a copy takes for one block, as far as anybody knows.
+    /// How long a copy takes for one block, if known.
     pub(crate) fn typical(&self, copy: usize) -> Option<Duration> {
         self.copies[copy].service.typical
     }
 
-    /// When a copy would be done with another block, which is so long on its way: that of one whose
-    /// speed nobody knows is tried first.
+    /// When a copy would finish another block that takes this long to reach it. A copy of unknown
+    /// speed is tried first.
     pub(crate) fn until_done(&self, copy: usize, way: Duration) -> Duration {
         let copy = &self.copies[copy];
         let service = copy.service.typical.unwrap_or_default();
         service * (1 + copy.outstanding()) + way
     }
 
-    /// A copy is gone, with all that it had.
+    /// Removes a copy, with all that it had.
     pub(crate) fn lose(&mut self, copy: usize) {
         self.copies[copy] = Copy { is_lost: true, ..Copy::default() };
     }
 
-    /// Whether a copy has room for a block. True: it has none any more.
+    /// Sets whether a copy has no room for a block. Returns true if it had some before.
     pub(crate) fn set_full(&mut self, copy: usize, is_full: bool) -> bool {
         let was = std::mem::replace(&mut self.copies[copy].is_full, is_full);
         is_full && !was
     }
 
-    /// A copy that asked for blocks has got them.
+    /// Notes that a copy got the blocks it asked for.
     pub(crate) fn taken(&mut self, copy: usize, blocks: usize) {
         self.copies[copy].unacknowledged += blocks;
     }
 
-    /// A copy begins with blocks.
+    /// Notes that a copy begins blocks.
     pub(crate) fn began(&mut self, copy: usize, blocks: usize) {
         let copy = &mut self.copies[copy];
         copy.unacknowledged -= blocks;
         copy.in_process += blocks;
     }
 
-    /// A copy is through with blocks that it began with: with `processed` of them in that time, and
-    /// the others it has left.
+    /// Notes that a copy has finished with blocks it began: it processed `processed` of them in
+    /// that time, and left the others.
     pub(crate) fn done(&mut self, copy: usize, blocks: usize, processed: usize, took: Duration) {
         let copy = &mut self.copies[copy];
         copy.in_process -= blocks;
@@ -229,13 +231,13 @@ impl Dealer {
         }
     }
 
-    /// A block that was dealt to a copy is dropped.
+    /// Notes that a block dealt to a copy was dropped.
     pub(crate) fn dropped(&mut self, copy: usize) {
         self.copies[copy].unacknowledged -= 1;
     }
 
-    /// The order in which copies with nothing to do are woken for a block: who is known to be fast
-    /// first, and before them who is not known.
+    /// Sorts idle copies in the order in which to wake them for a block: first those of unknown
+    /// speed, then the fastest.
     pub(crate) fn by_speed(&self, copies: &mut [usize]) {
         copies.sort_by_key(|copy| self.copies[*copy].service.typical);
     }

@@ -1,4 +1,4 @@
-//! Plays copies of given speeds, in virtual time.
+//! Simulates copies of given speeds, in virtual time.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -10,11 +10,10 @@ use proptest::prelude::*;
 
 use super::{Backlog, Dealer, Policy};
 
-/// Nanoseconds that a copy takes for the block that it begins at that time.
+/// Nanoseconds that a copy takes for a block begun at that time.
 type Speed = Box<dyn Fn(u64) -> u64>;
 
-/// Until when all blocks are processed, which are all there at the beginning, and how many each copy
-/// got.
+/// When all blocks are processed if all are there at the beginning, and how many each copy got.
 fn play(policy: Policy, blocks: usize, speeds: &[Speed]) -> (u64, Vec<usize>) {
     let mut dealer = Dealer::new(policy, speeds.len());
     let mut queues = vec![0; speeds.len()];
@@ -60,7 +59,7 @@ fn steady(takes: &[u64]) -> Vec<Speed> {
     takes.iter().copied().map(|takes| Box::new(move |_| takes) as Speed).collect()
 }
 
-/// The work divided by the sum of the speeds: nobody can be faster.
+/// The work divided by the sum of the speeds: no dealing can be faster.
 fn oracle(blocks: usize, takes: &[u64]) -> f64 {
     blocks as f64 / takes.iter().map(|takes| 1.0 / *takes as f64).sum::<f64>()
 }
@@ -83,8 +82,8 @@ fn adaptive_comes_close_to_the_sum_of_speeds() {
     }
 }
 
-/// Copies that take so many times as long for this part of the blocks: the same ones, whoever gets
-/// them; and what all took.
+/// Copies that take `factor` times as long for this percentage of the blocks: the same blocks,
+/// whichever copy gets them; and the sum of all times.
 fn drawn(copies: usize, percent: u64, factor: u64) -> (Vec<Speed>, Rc<Cell<u64>>) {
     let (next, sum) = (Rc::new(Cell::new(0_u64)), Rc::new(Cell::new(0)));
     let copy = |_| {
@@ -118,7 +117,7 @@ fn one_pause_does_not_banish_a_copy() {
     let paused = |now| if (100 * MS..101 * MS).contains(&now) { 200 * MS } else { MS };
     let speeds: Vec<Speed> = vec![Box::new(|_| MS), Box::new(|_| MS), Box::new(paused)];
     let (_, done) = play(Policy::Adaptive, 3000, &speeds);
-    // Of 3000 blocks in about 1067 ms, it missed those of 200 ms, and no more than two.
+    // Of 3000 blocks in about 1067 ms, it missed those of 200 ms, and at most two more.
     assert!((865..=868).contains(&done[2]), "{done:?}");
 }
 
@@ -147,7 +146,7 @@ fn a_batch_is_short_and_leaves_most_to_the_others() {
     assert_eq!(batch(&dealer, 0, 30, false), 10);
     assert_eq!(batch(&dealer, 0, 30, true), 2);
     assert_eq!(batch(&dealer, 0, 11, true), 1);
-    // What it has not processed says nothing about it.
+    // Blocks that it did not process are no evidence about it.
     dealer.taken(2, 5);
     dealer.began(2, 5);
     dealer.done(2, 5, 0, Duration::ZERO);
@@ -166,8 +165,7 @@ fn demand_evens_out_the_queues() {
 }
 
 proptest! {
-    /// Also where speeds are any, it is never behind dealing in turn by more than the block that
-    /// somebody is at.
+    /// Even with arbitrary speeds, it finishes at most one block later than dealing in turn.
     #[test]
     fn adaptive_is_never_slower_than_in_turn(
         takes in prop::collection::vec(1..20u64, 1..6),

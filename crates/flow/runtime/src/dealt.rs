@@ -1,4 +1,4 @@
-//! What was decided when a block was dealt, for those who want to know.
+//! Reports the decisions about dealt blocks to an observer.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::remote::distant::Distant;
 use crate::stream::Stream;
 
 impl State {
-    /// Of each copy.
+    /// The state of each copy.
     pub(crate) fn copies(&self) -> Vec<CopyState> {
         let one = |copy: usize| CopyState {
             way: self.distant[copy].as_ref().and_then(Distant::round_trip),
@@ -20,7 +20,7 @@ impl State {
 }
 
 impl Stream {
-    /// What a copy is to do next, of which those who watch are told.
+    /// Takes the next item for a copy, and reports the deal to the observer.
     pub(crate) fn take_next(
         &self,
         state: &mut State,

@@ -1,4 +1,4 @@
-//! Ends units that nobody wants after their deadline.
+//! Ends units that are of no use after their deadline.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,7 +10,7 @@ use crate::report::Failure;
 use crate::shared::Shared;
 use crate::unit::UnitId;
 
-/// A thread that waits for deadlines, from the first one on.
+/// A thread that waits for deadlines, started with the first one.
 #[derive(Default)]
 pub(crate) struct Expiry {
     known: Arc<Known>,
@@ -26,7 +26,7 @@ struct Known {
 #[derive(Default)]
 struct State {
     deadlines: BinaryHeap<Reverse<(Instant, UnitId)>>,
-    /// So many there were when those of units that were done had been left out.
+    /// Number of deadlines left after those of finished units were last removed.
     least: usize,
     is_stopped: bool,
 }
@@ -51,7 +51,7 @@ impl Known {
             }
             state.deadlines.pop();
             drop(state);
-            // One that has ended meanwhile is not under way.
+            // If it has ended meanwhile, nothing happens.
             if let Some(shared) = shared.upgrade() {
                 shared.end_early(unit, Failure::Late { unit });
             }
@@ -61,12 +61,12 @@ impl Known {
 }
 
 impl Expiry {
-    /// That unit is to end then, if it is not done.
+    /// Ends that unit at its deadline if it is not done.
     pub(crate) fn add(&self, shared: &Arc<Shared>, unit: UnitId, deadline: Instant) {
         let mut state = self.known.state();
         state.deadlines.push(Reverse((deadline, unit)));
         if state.deadlines.len() > 2 * state.least.max(64) {
-            // Those of units that are done are of no use.
+            // Deadlines of finished units are useless.
             state.deadlines.retain(|Reverse((_, unit))| shared.units.find(*unit).is_some());
             state.least = state.deadlines.len();
         }
@@ -76,7 +76,7 @@ impl Expiry {
         if thread.is_none() {
             let (known, shared) = (Arc::clone(&self.known), Arc::downgrade(shared));
             let started = Builder::new().name("deadlines".to_owned());
-            // Without it, units take as long as they take.
+            // If it cannot start, units have no time limit.
             *thread = started.spawn(move || known.run(&shared)).ok();
         }
     }
@@ -88,7 +88,7 @@ impl Drop for Expiry {
         self.known.change.notify_one();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            // It has no panic to tell of.
+            // Its panics are not reported.
             let _ = thread.join();
         }
     }

@@ -1,19 +1,19 @@
-//! What blocks cost, fitted to times: so much for each block, and so much for each byte.
+//! The cost of blocks, fitted to measured times: a part for each block, and a part for each byte.
 //!
-//! The line alpha + b/beta of V. Melnyk et al. (2024), here of a link or of a copy.
+//! This is the line alpha + b/beta of V. Melnyk et al. (2024), for a link or a copy.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Below so many samples, nothing is fitted.
+/// The least number of samples to fit.
 const ENOUGH: usize = 6;
 
-/// A sample of a copy counts for no more than so many times of what was expected: one that was paused
-/// says little about what bytes cost.
+/// A sample of a copy counts for at most this many times the expected cost: one that was paused is
+/// little evidence about the cost of bytes.
 pub(crate) const CLIP: f64 = 3.0;
 
-/// What something takes for each block, and for each byte, in seconds.
+/// The time that something takes for each block, and for each byte, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Cost {
     pub(crate) block: f64,
@@ -26,11 +26,11 @@ impl Cost {
     }
 }
 
-/// A line through samples of blocks, bytes and times: least squares of the time for each byte over
-/// the blocks for each byte, so that errors count by how large they are in relation.
+/// A line through samples of blocks, bytes and times: least squares of the time per byte over the
+/// blocks per byte, so that relative errors count.
 #[derive(Clone, Debug)]
 pub(crate) struct Fit {
-    /// Samples say as much as so many: older ones are forgotten.
+    /// Number of samples that count; older ones are forgotten.
     memory: f64,
     clip: f64,
     count: usize,
@@ -46,7 +46,8 @@ impl Fit {
         Self::new(256.0, CLIP)
     }
 
-    /// Of a link, most samples only fill the memory before it, and few wait for all of that.
+    /// For a link, most samples only fill the buffers before it, and few wait until these are
+    /// drained.
     pub(crate) fn of_link() -> Self {
         Self::new(1024.0, f64::INFINITY)
     }
@@ -74,7 +75,7 @@ impl Fit {
         self.count += 1;
     }
 
-    /// `None`: there are too few samples.
+    /// `None` if there are too few samples.
     pub(crate) fn cost(&self) -> Option<Cost> {
         if self.count < ENOUGH {
             return None;
@@ -82,7 +83,7 @@ impl Fit {
         let mean = |sum: f64| sum / self.weight;
         let (x, y) = (mean(self.x), mean(self.y));
         let variance = mean(self.xx) - x * x;
-        // Of blocks of one size, nothing tells the two apart.
+        // Blocks of one size cannot separate the two costs.
         let is_flat = variance < 1e-3 * x * x;
         let block = if is_flat { 0.0 } else { (mean(self.xy) - x * y) / variance };
         let block = block.clamp(0.0, y / x);

@@ -1,4 +1,4 @@
-//! Filters and the streams that join them: what a pipeline is, before it runs.
+//! Filters and the streams between them: a pipeline before it runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use crate::observer::Observer;
 use crate::remote::place;
 use crate::report::Failure;
 
-/// How much a stream may hold if nothing else is said: 64 MiB.
+/// Default limit of a stream: 64 MiB.
 pub const DEFAULT_LIMIT: usize = 64 << 20;
 
-/// The least that a stream can be limited to, in bytes.
+/// The smallest limit of a stream, in bytes.
 pub const LEAST_LIMIT: usize = 1024;
 
 /// How a stream works.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamOptions {
-    /// How blocks are dealt to the copies of the filter that receives.
+    /// How blocks are dealt to the copies of the receiving filter.
     pub policy: Policy,
-    /// Bytes that the stream may hold: blocks that wait or are in process, and buffers that are
-    /// being filled.
+    /// Bytes that the stream may hold: blocks that wait or are being processed, and buffers that
+    /// are being filled.
     pub limit: usize,
-    /// Whether blocks come in the order of what the copies of the filter that sends were given.
+    /// True if blocks keep the order of the blocks that the copies of the sending filter received.
     pub is_ordered: bool,
-    /// How what is sent is cut into blocks.
+    /// How output is cut into blocks.
     pub cut: Cut,
 }
 
@@ -48,7 +48,7 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// With these names.
+    /// Ports with these names.
     #[must_use]
     pub fn new(inputs: &[&str], outputs: &[&str]) -> Self {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
@@ -82,13 +82,13 @@ pub(crate) struct FilterSpec {
     /// The process of each copy; empty: rank 0 for all.
     pub(crate) ranks: Vec<u32>,
     pub(crate) is_idempotent: bool,
-    /// So many blocks of a hundred may go to a second copy.
+    /// Percentage of blocks that may be hedged.
     pub(crate) hedge: Option<u32>,
     pub(crate) is_blockwise: bool,
     pub(crate) on_error: OnError,
 }
 
-/// Called for each rejection in this process, with the failure that it would have been.
+/// Called for each rejection in this process, with the failure that it would otherwise have been.
 pub type OnReject = Arc<dyn Fn(&Failure) + Send + Sync>;
 
 impl FilterSpec {
@@ -131,7 +131,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// One without filters.
+    /// A graph without filters.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -153,7 +153,7 @@ impl Graph {
         self.filter_by(name, copies, ports, Arc::new(move || Box::new(make())))
     }
 
-    /// The same, where only the running program knows of which type the filter is.
+    /// The same, for a filter whose type is known only at run time.
     ///
     /// # Errors
     ///
@@ -186,7 +186,7 @@ impl Graph {
     }
 
     /// Places the copies of a filter on processes of a [job](crate::Job): one copy for each of
-    /// `ranks`, in this order, however many it had before. Otherwise all copies are on rank 0.
+    /// `ranks`, in this order, however many it had before. By default all copies are on rank 0.
     ///
     /// # Errors
     ///
@@ -201,9 +201,9 @@ impl Graph {
         Ok(())
     }
 
-    /// Declares that a filter sends the same for the same block, whichever copy processes it and
-    /// however often, and nothing in `init` and `finalize`. Then a process that runs copies of it can
-    /// be lost: others process again what it was not done with, and what comes out is the same.
+    /// Declares that a filter sends the same output for the same block, whichever copy processes it
+    /// and however often, and nothing in `init` and `finalize`. Then a process that runs copies of
+    /// it can be lost: other copies repeat its unfinished blocks, and the output is the same.
     ///
     /// # Errors
     ///
@@ -217,22 +217,22 @@ impl Graph {
         Ok(())
     }
 
-    /// Hedges an idempotent filter: a block that one copy has had for longer than is usual goes to
-    /// another one that has nothing to do, if nothing else waits, and what comes out first counts. No
-    /// more than `percent` blocks of a hundred go to a second copy, and none to a third one while two
-    /// have it. Either copy may be in any process, but a block that a copy in another process is late
-    /// with does not go to one in the same process: that may have been stopped as a whole. If it seems
-    /// so, since the process does not even answer, what it has goes to others beyond these percent; so
-    /// does what a copy is late with by a second more than that.
+    /// Hedges an idempotent filter: a block that one copy has had for unusually long also goes to
+    /// another copy that is idle, if nothing else waits, and the first output counts. At most
+    /// `percent` percent of the blocks go to a second copy, and none to a third one while two have
+    /// it. Either copy may be in any process, but a block that a copy in another process is late
+    /// with does not go to one in the same process: that may have been stopped as a whole. If it
+    /// seems so, because the process does not even answer, its blocks go to others beyond the
+    /// percentage; so does a block that a copy is late with by a second more.
     ///
-    /// A copy that waits for room has not nothing to do. So in an ordered stream, what a copy is late
-    /// with waits for that copy when the others have filled the limit with what comes after it.
+    /// A copy that waits for room is not idle. So in an ordered stream, a late block waits for its
+    /// copy once the others have filled the limit with later blocks.
     ///
-    /// A copy that is late with a block which another one is done with holds up no unit: units end
-    /// without it, and without its `finalize`. One in another process that is told that a unit is over
-    /// and takes more than eight times as long as is usual to be through with that is not waited for,
-    /// either. So what a copy keeps during a unit can make it faster, but must change nothing that
-    /// comes out.
+    /// A copy that is late with a block which another one has finished holds up no unit: units end
+    /// without it, and without its `finalize`. Neither do they wait for a copy in another process
+    /// that takes more than eight times as long as usual to finish after the end of a unit was
+    /// announced to it. So state that a copy keeps during a unit can make it faster, but must not
+    /// change the output.
     ///
     /// # Errors
     ///
@@ -249,8 +249,8 @@ impl Graph {
         Ok(())
     }
 
-    /// Declares that what a filter sends while it processes a block was made from that block alone, and
-    /// that an error with one block does not affect the next. What it sends then has the
+    /// Declares that the filter makes its output for each block from that block alone, and that an
+    /// error with one block does not affect the next. Its output then has the
     /// [origin](crate::Block::origin) of the block.
     ///
     /// # Errors
@@ -261,16 +261,16 @@ impl Graph {
         Ok(())
     }
 
-    /// Sets what happens with a block for which a [`blockwise`](Self::blockwise) filter returns an error.
-    /// Unless an error ends the unit, what the filter makes from a block is held until it is done with
-    /// the block, and has to fit into the limit of each stream that it goes to.
+    /// Sets what happens with a block for which a [`blockwise`](Self::blockwise) filter returns an
+    /// error. Unless an error ends the unit, the output for a block is held until the filter is
+    /// done with the block, and has to fit into the limit of each stream that it goes to.
     ///
-    /// A block that two copies were given counts twice if both reject it.
+    /// A block given to two copies counts twice if both reject it.
     ///
     /// # Errors
     ///
-    /// [`GraphError::NoFilter`]; [`GraphError::NoReject`]: a source, a filter that is not blockwise, or
-    /// an output port that it does not have.
+    /// [`GraphError::NoFilter`]; [`GraphError::NoReject`]: a source, a filter that is not
+    /// blockwise, or an output port that it does not have.
     pub fn on_error(&mut self, filter: &str, on_error: OnError) -> Result<(), GraphError> {
         let spec = self.find(filter)?;
         let is_port = !matches!(on_error, OnError::To(port) if port >= spec.ports.outputs.len());
@@ -281,7 +281,8 @@ impl Graph {
         Ok(())
     }
 
-    /// Sets a function that is called for each rejection in this process. A copy waits until it has returned.
+    /// Sets a function that is called for each rejection in this process. The copy waits until it
+    /// has returned.
     pub fn tell_of_rejects(&mut self, tell: OnReject) {
         self.on_reject = Some(tell);
     }
@@ -291,7 +292,7 @@ impl Graph {
         found.ok_or_else(|| GraphError::NoFilter(filter.to_owned()))
     }
 
-    /// Makes the values of that filter in another way, which has to have the same ports.
+    /// Replaces the factory of that filter. The new filter must have the same ports.
     ///
     /// # Errors
     ///
@@ -306,7 +307,7 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// A port that there is not, an input that has a stream, a limit that is too small.
+    /// An unknown port, an input that already has a stream, a limit that is too small.
     pub fn connect(
         &mut self,
         from: &str,
@@ -337,12 +338,12 @@ impl Graph {
         Ok(())
     }
 
-    /// Has the running pipeline watched. Without this, nothing of it costs anything.
+    /// Sets an observer of the running pipeline. Without one, observation costs nothing.
     pub fn observe(&mut self, observer: Arc<dyn Observer>) {
         self.observer = Some(observer);
     }
 
-    /// Promises that for each unit of work. Whether it is kept, the running pipeline says.
+    /// Sets a guarantee for each unit of work. The running pipeline reports whether it is kept.
     ///
     /// # Errors
     ///
@@ -355,8 +356,8 @@ impl Graph {
         Ok(())
     }
 
-    /// The name of each filter, its copies and its ports, in the order in which the running pipeline
-    /// lists the copies.
+    /// The name of each filter, its number of copies and its ports, in the order in which the
+    /// running pipeline lists the copies.
     pub fn filters(&self) -> impl Iterator<Item = (&str, usize, &Ports)> {
         self.filters.iter().map(|filter| (&*filter.name, filter.copies, &filter.ports))
     }
@@ -394,7 +395,7 @@ impl Graph {
         Ok((at, number))
     }
 
-    /// Whether the order of what that filter sends matters to an ordered stream, once the graph is
+    /// Whether the order of that filter's output matters to an ordered stream, once the graph is
     /// [checked](Graph::check).
     #[must_use]
     pub fn is_order_kept_by(&self, filter: &str) -> bool {
@@ -403,11 +404,11 @@ impl Graph {
             .any(|stream| stream.options.is_ordered && &*self.filters[stream.from.0].name == filter)
     }
 
-    /// Whether it can run. Whatever leads to an ordered stream is ordered from then on, too.
+    /// Checks whether the graph can run. All streams that lead to an ordered stream become ordered.
     ///
     /// # Errors
     ///
-    /// What is wrong first.
+    /// The first mistake found.
     pub fn check(&mut self) -> Result<(), GraphError> {
         for (at, filter) in self.filters.iter().enumerate() {
             let unconnected = |kind, port: &String| GraphError::Unconnected {
@@ -467,8 +468,8 @@ impl Graph {
         while let Some(at) = todo.pop() {
             let stream = &self.streams[at];
             let sender = &self.filters[stream.from.0];
-            // What one copy sends is in order as it comes; but the order of what it was given
-            // counts, too.
+            // The output of a single copy is in order as it comes; but the order of its input also
+            // counts.
             if sender.copies > 1 && sender.ports.inputs.len() != 1 {
                 return Err(GraphError::NoOrder {
                     stream: stream.name.clone(),

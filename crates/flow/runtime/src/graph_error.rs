@@ -1,14 +1,14 @@
-//! What can be wrong with a pipeline.
+//! Mistakes in a pipeline.
 
 use thiserror::Error;
 
 use crate::tune::Bounds;
 
-/// What is wrong with a pipeline.
+/// A mistake in a pipeline.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GraphError {
-    /// Two filters have one name.
+    /// Two filters have the same name.
     #[error("there are two filters called {0}")]
     TwoOfOneName(String),
     /// A filter without copies.
@@ -17,7 +17,7 @@ pub enum GraphError {
     /// No filter of that name.
     #[error("there is no filter called {0}")]
     NoFilter(String),
-    /// It cannot reject a block.
+    /// The filter cannot reject a block.
     #[error(
         "filter {0} cannot reject blocks: it takes none, is not blockwise, or has no output port for them"
     )]
@@ -29,9 +29,9 @@ pub enum GraphError {
         filter: String,
         /// `input` or `output`.
         kind: &'static str,
-        /// As it was named; empty where none was named and there is not just one.
+        /// The name given; empty if none was given and the filter does not have exactly one port.
         port: String,
-        /// Those that it has.
+        /// The ports that it has.
         ports: Vec<String>,
     },
     /// A port that no stream leads to or from.
@@ -50,13 +50,13 @@ pub enum GraphError {
     /// Blocks could go round.
     #[error("the streams lead in a circle through {}", .0.join(", "))]
     Circle(Vec<String>),
-    /// No filter at all, or none without inputs.
+    /// There is no filter at all, or none without inputs.
     #[error("there is no source: a filter without input ports")]
     NoSource,
-    /// There is no order to keep.
+    /// The blocks have no order that could be kept.
     #[error(
         "stream {stream} cannot be ordered: {filter} has several copies and several input ports, so \
-         nothing tells which of its blocks come first"
+         its blocks have no order"
     )]
     NoOrder {
         /// The stream that is to be ordered.
@@ -85,18 +85,18 @@ pub enum GraphError {
          process could come out twice"
     )]
     NotHedged(String),
-    /// A budget that is no part of the blocks.
-    #[error("filter {filter} can be hedged with 1 to 100 blocks of a hundred, not {percent}")]
+    /// The budget is not a percentage from 1 to 100.
+    #[error("filter {filter} can be hedged for 1 to 100 percent of its blocks, not {percent}")]
     NoBudget {
         /// The filter.
         filter: String,
-        /// What was asked for.
+        /// The requested percentage.
         percent: u32,
     },
-    /// Blocks that were dealt at once wait for their copy.
+    /// Blocks that are dealt at once wait for their copy.
     #[error(
-        "filter {filter} cannot be hedged: stream {stream} does not deal by the policy adaptive, so \
-         what a slow copy was dealt cannot be told from what it is late with"
+        "filter {filter} cannot be hedged: stream {stream} does not use the policy adaptive, so \
+         blocks that wait for a slow copy look the same as blocks that it is late with"
     )]
     HedgedAtOnce {
         /// The filter.
@@ -104,7 +104,7 @@ pub enum GraphError {
         /// The stream that leads to it.
         stream: String,
     },
-    /// A filter in a process that there is not.
+    /// A filter is placed on a process that does not exist.
     #[error("filter {filter} cannot be placed on rank {rank}: the ranks are 0 to {last}")]
     NoRank {
         /// The filter.
@@ -117,13 +117,13 @@ pub enum GraphError {
     /// Numbers are sent in 16 bits.
     #[error("a pipeline of several processes has at most 65536 streams and copies of a filter")]
     TooMany,
-    /// Blocks of no bytes.
+    /// Blocks would be empty.
     #[error("stream {0} cannot be cut into blocks of 0 bytes")]
     EmptyBlocks(String),
-    /// No time, or a rate that is none.
+    /// The time or rate is not above zero.
     #[error("a guarantee is a time or a number of units per second above zero")]
     NoGuarantee,
-    /// There is no size to choose.
+    /// No size is within the bounds.
     #[error(
         "stream {stream} can have no blocks of {} to {} bytes in whole records of {}",
         .bounds.least,
@@ -133,13 +133,13 @@ pub enum GraphError {
     NoSizes {
         /// The stream.
         stream: String,
-        /// What was asked for.
+        /// The requested bounds.
         bounds: Bounds,
     },
-    /// What is sent again would be cut in another way.
+    /// Repeated output would be cut differently.
     #[error(
-        "stream {stream} cannot find the size of its blocks itself: {filter} is idempotent, and \
-         in several processes or hedged, and what it sends again has to be cut as before; give it a size"
+        "stream {stream} cannot choose the size of its blocks: {filter} is idempotent, and \
+         in several processes or hedged, and repeated output must be cut as before; give it a size"
     )]
     CutAgain {
         /// The stream.

@@ -1,8 +1,8 @@
-//! What a pipeline promises for each unit of work, and whether it keeps it.
+//! The guarantee of a pipeline for each unit of work, and whether it is kept.
 //!
-//! V. Melnyk et al. (2024) ask for one of two: so many updates per second while partial updates are
-//! as fast as can be, or a latency of partial updates while there are as many updates as can be. The
-//! size of blocks is what decides between the two (tune).
+//! V. Melnyk et al. (2024) ask for one of two: a number of updates per second while partial updates
+//! are as fast as possible, or a latency of partial updates while there are as many updates as
+//! possible. The size of blocks decides between the two (tune).
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,31 +10,31 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// What a pipeline promises for its units of work. Streams that find the size of their blocks
-/// ([`Cut::Auto`](crate::Cut::Auto)) choose it so that this can be kept.
+/// A promise for the units of work of a pipeline. Streams that choose the size of their blocks
+/// ([`Cut::Auto`](crate::Cut::Auto)) do so in a way that can keep it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Guarantee {
-    /// Each unit is done within that time after it was asked for. That is its deadline, if it has
+    /// Each unit is done within that time after it was submitted. That is its deadline, if it has
     /// none of its own. Blocks are so small that an urgent one never waits long for another.
     Latency(Duration),
-    /// So many units are done in a second, while any are under way. Blocks are as small as that
-    /// allows, for the sake of latency.
+    /// This many units are done per second, while any are under way. Blocks are as small as that
+    /// allows, to keep latency low.
     Rate(f64),
 }
 
-/// How a guarantee was kept.
+/// How well a guarantee was kept.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GuaranteeReport {
-    /// What was promised.
+    /// The guarantee.
     pub guarantee: Guarantee,
-    /// Units that were done, and those that were too late to be done.
+    /// Units that were done, or ended because they were late.
     pub units: u64,
-    /// Of these, the units with which it was kept.
+    /// Units of these that kept the guarantee.
     pub kept: u64,
-    /// Of a latency: the longest time that a unit took. Of a rate: the longest time until the next
-    /// unit was done.
+    /// For a latency: the longest time that a unit took. For a rate: the longest time until the
+    /// next unit was done.
     pub worst: Duration,
-    /// The same, as a mean of the last units.
+    /// The mean of that time over the last units.
     pub recent: Duration,
 }
 
@@ -45,7 +45,7 @@ impl GuaranteeReport {
         allowed(self.guarantee)
     }
 
-    /// Whether it holds now, as the last units say.
+    /// Whether it holds now, judged by the last units.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.recent <= self.allowed()
@@ -60,7 +60,7 @@ fn allowed(guarantee: Guarantee) -> Duration {
 }
 
 impl Guarantee {
-    /// Whether it can be meant.
+    /// Whether the value makes sense.
     pub(crate) fn is_sound(self) -> bool {
         match self {
             Self::Latency(time) => !time.is_zero(),
@@ -69,10 +69,10 @@ impl Guarantee {
     }
 }
 
-/// So many units say how it is now.
+/// Number of recent units that the current state is judged by.
 const RECENT: usize = 8;
 
-/// Counts with which units it was kept. Times are given.
+/// Counts the units that keep the guarantee. Callers pass the times.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     guarantee: Guarantee,
@@ -82,7 +82,7 @@ pub(crate) struct Keeper {
 #[derive(Debug, Default)]
 struct State {
     under_way: usize,
-    /// When the last unit was done, or the first of those under way begun.
+    /// When the last unit was done, or the first one under way began.
     since: Option<Instant>,
     units: u64,
     kept: u64,
@@ -99,7 +99,7 @@ impl Keeper {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The deadline of a unit that has none.
+    /// The deadline for a unit without one of its own.
     pub(crate) fn deadline(&self, now: Instant) -> Option<Instant> {
         match self.guarantee {
             Guarantee::Latency(time) => now.checked_add(time),
@@ -115,7 +115,8 @@ impl Keeper {
         state.under_way += 1;
     }
 
-    /// A unit has ended that took so long; `counts`: it was done, or was too late to be done.
+    /// Notes that a unit has ended after this time; `counts` if it was done, or ended because it
+    /// was late.
     pub(crate) fn ends(&self, took: Duration, now: Instant, counts: bool) {
         let mut state = self.state();
         state.under_way = state.under_way.saturating_sub(1);
@@ -136,7 +137,7 @@ impl Keeper {
         state.recent.push_back(time);
     }
 
-    /// `None`: no unit has ended yet.
+    /// `None` if no unit has ended yet.
     pub(crate) fn report(&self) -> Option<GuaranteeReport> {
         let state = self.state();
         let count = u32::try_from(state.recent.len()).ok().filter(|count| *count > 0)?;
@@ -179,7 +180,7 @@ mod tests {
         let keeper = Keeper::new(Guarantee::Rate(10.0));
         let start = Instant::now();
         assert_eq!(keeper.deadline(start), None);
-        // Two at once, then nothing for ten seconds, then one that is slow.
+        // Two at once, then nothing for ten seconds, then a slow one.
         keeper.begins(start);
         keeper.begins(start);
         keeper.ends(Duration::from_millis(80), after(start, 80), true);

@@ -1,4 +1,4 @@
-//! What a copy has taken of a stream, and has not begun.
+//! The blocks that a copy has taken from a stream and not begun.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,20 +7,20 @@ use crate::block::{Block, Queued};
 use crate::ledger::Ledger;
 use crate::unit::Rank;
 
-/// Blocks of one unit, in their order. What is left when it is dropped is given back to the limit.
+/// Blocks of one unit, in order. If it is dropped, the room of those left is returned to the limit.
 pub(crate) struct Hand {
     ledger: &'static Ledger,
     rank: Option<Rank>,
     pub(crate) blocks: VecDeque<Queued>,
-    /// With those that have left it.
+    /// Number of blocks taken, including those that have left it.
     taken: usize,
     /// Bytes of those that have left it.
     given: usize,
-    /// So long the copy has waited for room with these.
+    /// How long the copy has waited for room with these.
     pub(crate) blocked: Duration,
-    /// They were dealt before, to a copy that is lost.
+    /// True if they were dealt before, to a copy that is lost.
     is_again: bool,
-    /// When the copy, which has found nothing to do, is to look again.
+    /// When the copy, having found nothing to do, should look again.
     pub(crate) look_again: Option<Instant>,
 }
 
@@ -38,7 +38,7 @@ impl Hand {
         }
     }
 
-    /// Takes blocks of that unit; it was empty.
+    /// Takes blocks of that unit into the empty hand.
     pub(crate) fn take(&mut self, rank: Rank, blocks: impl Iterator<Item = Queued>) {
         self.rank = Some(rank);
         self.blocks.extend(blocks);
@@ -47,13 +47,13 @@ impl Hand {
         self.is_again = false;
     }
 
-    /// The same, of a block that was dealt before, to a copy that is lost.
+    /// The same, for a block that was dealt before, to a copy that is lost.
     pub(crate) fn take_again(&mut self, rank: Rank, block: Option<Queued>) {
         self.take(rank, block.into_iter());
         self.is_again = true;
     }
 
-    /// The copy is to look again then, or earlier.
+    /// Makes the copy look again at that time, or earlier.
     pub(crate) fn look_again_at(&mut self, at: Instant) {
         self.look_again = Some(self.look_again.map_or(at, |earlier| earlier.min(at)));
     }
@@ -66,7 +66,7 @@ impl Hand {
         self.rank
     }
 
-    /// How many it took.
+    /// Number of blocks taken.
     pub(crate) fn taken(&self) -> usize {
         self.taken
     }
@@ -80,18 +80,18 @@ impl Hand {
         Some(Block::new(block, unit, self.ledger))
     }
 
-    /// Bytes of those that have left it.
+    /// Bytes of the blocks that have left it.
     pub(crate) fn given(&self) -> usize {
         self.given
     }
 
-    /// Drops what is left.
+    /// Drops the blocks that are left.
     pub(crate) fn clear(&mut self) {
         let held = self.blocks.iter().map(|block| block.held).sum();
         if held > 0 {
             self.ledger.give(held);
         }
-        // Who hears that their memory is free may send more.
+        // Senders that learn of the free memory may send more.
         self.blocks.clear();
     }
 }

@@ -1,21 +1,22 @@
-//! A block that a copy has had for longer than is usual goes to a second copy, too.
+//! Hedging: a block that a copy has had for unusually long also goes to a second copy.
 //!
 //! After J. Dean and L. Barroso, "The Tail at Scale", Communications of the ACM 56(2), 2013: the
-//! second request goes out when the first has taken longer than the 95th percentile, so that few do,
-//! and who is first wins. Here it goes out only where a copy has nothing to do and nothing else
-//! waits, and there is a budget, which a block needs no more when it is late by far. Both send the
-//! same, since the filter is idempotent, and it is taken from either once (remote, replays).
+//! second request is sent when the first has taken longer than the 95th percentile, so that few are
+//! sent, and the first answer wins. Here it is sent only if a copy is idle and nothing else waits,
+//! and within a budget, which does not apply to a block that is very late. Both copies send the
+//! same output, since the filter is idempotent, and it is accepted only once (remote, replays).
 //!
-//! Where an order is kept, all that comes after a late block waits for it, and would soon take all the
-//! room that there is: then no copy can begin anything more, this block included. So there it goes to a
-//! copy that can begin one before what nobody has yet, if it is late by as much again, or behind a
-//! block that another copy was first with.
+//! If an order is kept, everything that comes after a late block waits for it, and would soon
+//! occupy all the room: then no copy can begin anything more, this block included. So there the
+//! block goes to a copy that can begin one before those that no copy has yet, if it has waited for
+//! twice the usual time, or its copy is still working on a beaten block.
 //!
-//! A copy that is still at a block which the other one is done with is beaten: no unit waits for it.
-//! Whoever looks first ends units in its place, and when it comes back it forgets them.
+//! A copy that is still working on a block which the other one has finished is beaten: no unit
+//! waits for it. The first thread that looks ends units in its place, and when the copy returns it
+//! forgets them.
 //!
-//! Either copy may be in another process, of which the home knows what it has (distant). Who looks
-//! then, and what is different, is in late.
+//! Either copy may be in another process; the home knows which blocks it has (distant). The module
+//! late has the thread that looks in that case, and the differences.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,47 +35,47 @@ use crate::remote::distant::Distant;
 use crate::stream::Stream;
 use crate::unit::{Rank, UnitId};
 
-/// So many services are remembered of each copy.
+/// Number of service times remembered for each copy.
 const SAMPLES: usize = 32;
 
-/// So many have to be known before anything is unusual.
+/// How many of them must be known before any can be unusual.
 const LEAST_SAMPLES: usize = 8;
 
-/// No service is unusual before that: to be woken and to have it done again takes time, too.
+/// Never hedge earlier than this: waking a second copy and redoing the work costs time as well.
 pub(crate) const LEAST: Duration = Duration::from_millis(1);
 
-/// A block that is dealt adds the percentage of the budget to what there is, and a hedge takes this.
+/// Price of a hedge. Each block dealt adds the percentage of the budget to the savings.
 const COST: u32 = 100;
 
-/// So many hedges can be saved up: long work without any does not allow for a storm of them.
+/// Most hedges that can be saved up: long work without any must not allow a storm of them.
 const MOST_SAVED: u32 = 64;
 
-/// A block that is late by this much goes to a second copy though the budget is spent: the copy that
-/// has it may stand still for ever.
+/// A block that is late by this much goes to a second copy even if the budget is spent: the first
+/// copy may be stuck forever.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A block that was given to a second copy, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hedge {
-    /// Of which unit it is.
+    /// Its unit.
     pub unit: UnitId,
     /// Its number.
     pub sequence: u64,
     /// The copy that has it.
     pub from: usize,
-    /// The copy that gets it, too.
+    /// The copy that also gets it.
     pub to: usize,
-    /// How long the first one has had it.
+    /// How long the first copy has had it.
     pub waited: Duration,
-    /// How long is usual there: 95 % of its blocks took no longer, but a millisecond always is.
+    /// The usual time there: 95 % of its blocks took no longer. At least a millisecond.
     pub usual: Duration,
     /// Blocks that this process has dealt to copies, here and elsewhere, each counted once.
     pub blocks: u64,
-    /// Of these, how many went to a second copy, with this one.
+    /// Blocks of these that went to a second copy, including this one.
     pub hedges: u64,
 }
 
-/// The room that a block takes, which several copies have, and where the block comes from.
+/// The room of a block that several copies have, and the origin of the block.
 pub(crate) struct Share {
     _charge: Charge,
     _receipt: Option<Box<Receipt>>,
@@ -91,26 +92,26 @@ impl Share {
     }
 }
 
-/// What the copies here are at, each with one block at most, and how long each of all copies takes.
+/// The block that each copy here is processing, at most one, and the service times of all copies.
 pub(crate) struct Hedges {
     percent: u32,
-    /// What comes of the blocks is put in their order, or what they are part of.
+    /// True if the output is put in the order of the blocks, or the blocks belong to such an order.
     keeps_order: bool,
     saved: u32,
     at: Vec<Option<At>>,
     samples: Vec<VecDeque<Duration>>,
-    /// Of each copy with enough of these.
+    /// The usual time of each copy that has enough samples.
     known: Vec<Option<Duration>>,
-    /// The idle copy that looks again by itself, and when; where copies are elsewhere, the thread
+    /// The idle copy that looks again on its own, and when; if copies are elsewhere, the thread
     /// that does.
     pub(crate) watch: Option<(usize, Instant)>,
-    /// That thread is looking.
+    /// True while that thread looks.
     pub(crate) is_looking: bool,
     pub(crate) ends: Ends,
     pub(crate) counts: Counts,
 }
 
-/// A block that a copy has and nobody else, and from when on that is unusual.
+/// A block that only one copy has, and since when that is unusual.
 pub(crate) struct Alone {
     copy: usize,
     rank: Rank,
@@ -120,17 +121,17 @@ pub(crate) struct Alone {
     pub(crate) due: Instant,
 }
 
-/// Which late blocks are looked for.
+/// The late blocks to look for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Which {
-    /// All: nothing else is to be done.
+    /// All: there is nothing else to do.
     Any,
-    /// Those that others wait for who keep an order, if they are of a unit that is no less urgent than
-    /// this one, of which there are blocks that nobody has.
+    /// Those that hold up an order, if their unit is at least as urgent as this one, which has
+    /// blocks that no copy has.
     Before(Option<Rank>),
 }
 
-/// What a second copy gets.
+/// A block for a second copy.
 pub(crate) struct Second {
     pub(crate) rank: Rank,
     pub(crate) hedge: Hedge,
@@ -144,12 +145,12 @@ impl Second {
     }
 }
 
-/// How often it was done, and how often it was of use.
+/// How often blocks were hedged, and how often it helped.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     blocks: u64,
     pub(crate) hedges: u64,
-    /// The second copy was first.
+    /// Times that the second copy was first.
     pub(crate) won: u64,
 }
 
@@ -161,18 +162,18 @@ struct At {
     since: Instant,
     /// Two copies have it, or had.
     is_hedged: bool,
-    /// This is the second one.
+    /// This is the second copy.
     is_second: bool,
-    /// Nobody waits for it any more.
+    /// No unit waits for it any more.
     is_beaten: bool,
     /// Units under way that others have ended in place of this copy.
     ended: Vec<UnitId>,
 }
 
-/// How a copy fared with a block.
+/// The outcome of a block at a copy.
 #[derive(Default)]
 pub(crate) struct Finished {
-    /// Another copy was done with it before, or the unit had ended.
+    /// Another copy had finished it before, or the unit had ended.
     pub(crate) is_beaten: bool,
     /// Units that were ended in its place.
     pub(crate) ended: Vec<UnitId>,
@@ -194,20 +195,20 @@ impl Hedges {
         }
     }
 
-    /// A copy was dealt a block that nobody has.
+    /// Notes that a copy was dealt a block that no other copy has.
     pub(crate) fn dealt(&mut self) {
         self.counts.blocks += 1;
         self.saved = (self.saved + self.percent).min(MOST_SAVED * COST);
     }
 
-    /// It has come back, and is dealt another time.
+    /// Notes that the block has come back, and will be dealt again.
     pub(crate) fn undealt(&mut self) {
         self.counts.blocks = self.counts.blocks.saturating_sub(1);
         self.saved = self.saved.saturating_sub(self.percent);
     }
 
-    /// The copy has taken that block. What it takes of the limit, it takes until all who have it are
-    /// through with it.
+    /// Notes that the copy has taken that block. Its room is occupied until all copies that have it
+    /// are done.
     fn took(&mut self, copy: usize, rank: Rank, block: Queued, ledger: Charge) -> Queued {
         let Queued { bytes, origin, sequence, receipt, .. } = block;
         let share = Arc::new(Share::new(ledger, receipt, origin));
@@ -234,39 +235,39 @@ impl Hedges {
         block
     }
 
-    /// A copy was at a block for so long.
+    /// Notes how long a copy had a block.
     pub(crate) fn sample(&mut self, copy: usize, took: Duration) {
         keep(&mut self.samples[copy], took);
         self.known[copy] = usual_of(self.samples[copy].iter());
     }
 
-    /// What a copy here that is through with its block was at, which took so long.
+    /// Takes the block that a copy here has finished after this time.
     fn done(&mut self, copy: usize, took: Duration) -> Option<At> {
         self.sample(copy, took);
         self.at[copy].take()
     }
 
-    /// Of those that copies here have and somebody waits for.
+    /// The block, if a copy here has it and a unit waits for it.
     fn awaited(&mut self, unit: UnitId, sequence: u64) -> Option<&mut At> {
         let mut all = self.at.iter_mut().flatten();
         all.find(|at| (at.rank.unit, at.sequence) == (unit, sequence) && !at.is_beaten)
     }
 
-    /// Another copy than one here is done with that block; true: there is one here.
+    /// Notes that another copy has finished that block; true if a copy here has it.
     fn beat(&mut self, unit: UnitId, sequence: u64) -> bool {
         let Some(at) = self.awaited(unit, sequence) else { return false };
         at.is_beaten = true;
         true
     }
 
-    /// The other copy that had that block has it no more; true: one here has it.
+    /// Notes that the other copy no longer has that block; true if a copy here has it.
     fn is_alone_again(&mut self, unit: UnitId, sequence: u64) -> bool {
         let Some(at) = self.awaited(unit, sequence) else { return false };
         (at.is_hedged, at.is_second) = (false, false);
         true
     }
 
-    /// The unit is over for all: none of its blocks is waited for.
+    /// The unit has ended for all: none of its blocks is awaited.
     pub(crate) fn forget(&mut self, unit: UnitId) {
         for at in self.at.iter_mut().flatten() {
             at.is_beaten |= at.rank.unit == unit;
@@ -275,18 +276,19 @@ impl Hedges {
         self.ends.forget(unit);
     }
 
-    /// Whether that unit was ended in place of the copy, which has not heard of it.
+    /// Whether that unit was ended in place of the copy, which does not know of it.
     pub(crate) fn is_ended_for(&self, copy: usize, unit: UnitId) -> bool {
         self.at[copy].as_ref().is_some_and(|at| at.ended.contains(&unit))
     }
 
-    /// How long a copy usually has a block; as all of them together, while little is known of it.
+    /// How long a copy usually has a block; the value for all copies while little is known of this
+    /// one.
     pub(crate) fn usual(&self, copy: usize) -> Option<Duration> {
         self.known[copy].or_else(|| usual_of(self.samples.iter().flatten()))
     }
 
-    /// The copies here that have something for longer than is usual, or will: since when, and from
-    /// when on it is unusual. Not those that nobody waits for.
+    /// The copies here with a block that is awaited: each with its block, and the time that is
+    /// usual.
     fn waited_for(&self) -> impl Iterator<Item = (usize, &At, Duration)> {
         let all = self.at.iter().enumerate();
         let all = all.filter_map(|(copy, at)| Some((copy, at.as_ref()?)));
@@ -294,7 +296,7 @@ impl Hedges {
             .filter_map(|(copy, at)| Some((copy, at, self.usual(copy)?)))
     }
 
-    /// Of each copy, what it has had for longest and nobody else has.
+    /// For each copy, the block that it has had for longest and that no other copy has.
     pub(crate) fn alone<'s>(
         &'s self,
         distant: &'s [Option<Distant>],
@@ -312,7 +314,8 @@ impl Hedges {
             let one = one.as_ref()?;
             let oldest = one.oldest_alone()?;
             let usual = self.usual(copy)?;
-            // It has to do the others before, and nothing is back sooner than from there.
+            // It has to process the others before it, and no answer can be faster than the round
+            // trip.
             let due = one.since() + usual.saturating_mul(oldest.place);
             let soonest = oldest.sent + one.round_trip().unwrap_or_default() + usual;
             Some(Alone {
@@ -327,19 +330,19 @@ impl Hedges {
         here.chain(elsewhere)
     }
 
-    /// Whether a copy elsewhere is late with what it has.
+    /// Whether a copy elsewhere is late with its blocks.
     pub(crate) fn is_late(&self, copy: usize, one: &Distant, now: Instant) -> bool {
         let is_unusual = |usual: Duration| now.duration_since(one.since()) >= usual;
         one.is_stuck() || one.unfinished() > 0 && self.usual(copy).is_some_and(is_unusual)
     }
 
-    /// Whether a copy here is at something that nobody waits for.
+    /// Whether a copy here is processing a block that is no longer awaited.
     pub(crate) fn has_beaten(&self, copy: usize) -> bool {
         self.at[copy].as_ref().is_some_and(|at| at.is_beaten)
     }
 
-    /// Others do not leave blocks to a copy here that is late with what it has. True: they may have,
-    /// to one that was not late before.
+    /// Tells the dealer not to leave blocks to late copies here. True if a copy has become late, to
+    /// which others may have left blocks.
     pub(crate) fn tell_dealer(&self, dealer: &mut Dealer, now: Instant) -> bool {
         let mut is_news = false;
         for (copy, at, usual) in self.waited_for() {
@@ -351,7 +354,7 @@ impl Hedges {
         is_news
     }
 
-    /// When each copy that has something is late with that.
+    /// When each copy that has blocks becomes late.
     pub(crate) fn late_at<'s>(
         &'s self,
         distant: &'s [Option<Distant>],
@@ -364,14 +367,14 @@ impl Hedges {
         here.chain(elsewhere)
     }
 
-    /// When something becomes unusual that is not yet.
+    /// When the next block becomes late.
     fn next_look(&self, distant: &[Option<Distant>], now: Instant) -> Option<Instant> {
         let looks = self.alone(distant).flat_map(|one| [one.due, one.due + PATIENCE]);
         looks.filter(|at| *at > now).min()
     }
 
-    /// The block that has been away for longest, if that is unusual, for this copy. Not if the one
-    /// that has it is in the same other process, which may be what is late.
+    /// The late block for this copy that has been out for longest. Not one that a copy in the same
+    /// other process has: the whole process may be late.
     fn late_for(
         &self,
         to: usize,
@@ -379,8 +382,8 @@ impl Hedges {
         now: Instant,
         which: Which,
     ) -> Option<Alone> {
-        // What a process has that does nothing, as it seems, is dealt again as after a loss. If it goes
-        // on, it gives back what it has not begun.
+        // Blocks at a process that seems to be stopped are dealt again as after a loss. If it
+        // continues, it returns those that it has not begun.
         let has_budget = self.saved >= COST;
         let is_silent = |copy: usize| distant[copy].as_ref().is_some_and(|one| one.is_silent(now));
         let may_cost = |one: &Alone| has_budget || is_silent(one.copy) || now >= one.due + PATIENCE;
@@ -400,12 +403,12 @@ impl Hedges {
         late.min_by_key(|one| one.since)
     }
 
-    /// Whether there is one.
+    /// Whether there is a late block for this copy.
     pub(crate) fn has_any_for(&self, to: usize, distant: &[Option<Distant>], now: Instant) -> bool {
         self.late_for(to, distant, now, Which::Any).is_some()
     }
 
-    /// It goes to this copy, too.
+    /// Also gives the late block to this copy.
     pub(crate) fn second(
         &mut self,
         to: usize,
@@ -458,7 +461,7 @@ impl Hedges {
     }
 }
 
-/// One more of the last ones.
+/// Adds a sample to the last ones.
 pub(crate) fn keep(samples: &mut VecDeque<Duration>, one: Duration) {
     if samples.len() == SAMPLES {
         samples.pop_front();
@@ -466,7 +469,7 @@ pub(crate) fn keep(samples: &mut VecDeque<Duration>, one: Duration) {
     samples.push_back(one);
 }
 
-/// So long 95 % of them took at the most; `None`: there are too few.
+/// The time within which 95 % of them finished; `None` if there are too few.
 pub(crate) fn usual_of<'s>(samples: impl Iterator<Item = &'s Duration>) -> Option<Duration> {
     let mut known: Vec<Duration> = samples.copied().collect();
     if known.len() < LEAST_SAMPLES {
@@ -477,7 +480,7 @@ pub(crate) fn usual_of<'s>(samples: impl Iterator<Item = &'s Duration>) -> Optio
 }
 
 impl State {
-    /// The late blocks that come before those that nobody has; `None`: there are none.
+    /// The late blocks that precede those that no copy has; `None` if there is no order.
     pub(crate) fn pressing(&self) -> Option<Which> {
         self.hedges.as_ref().filter(|hedges| hedges.keeps_order)?;
         if self.lanes.values().any(|lane| lane.again > 0) {
@@ -487,7 +490,7 @@ impl State {
         Some(Which::Before(undealt.map(|(rank, _)| *rank)))
     }
 
-    /// A copy is done with a block that another one has, too.
+    /// Notes that a copy has finished a block that another one also has.
     pub(crate) fn has_won(&mut self, (unit, sequence): (UnitId, u64), is_second: bool) {
         let Some(hedges) = &mut self.hedges else { return };
         let mut elsewhere = self.distant.iter_mut().flatten();
@@ -496,7 +499,7 @@ impl State {
         }
     }
 
-    /// One of two copies that had that block has it no more; true: the other one has it.
+    /// Notes that one of two copies no longer has that block; true if the other one has it.
     pub(crate) fn is_alone_again(&mut self, unit: UnitId, sequence: u64) -> bool {
         let mut elsewhere = self.distant.iter_mut().flatten();
         let here = self.hedges.as_mut();
@@ -504,8 +507,8 @@ impl State {
             || elsewhere.any(|one| one.is_alone_again(unit, sequence))
     }
 
-    /// A unit that is over, for a copy here that is late with something that nobody waits for: it is
-    /// ended in its place.
+    /// Takes a unit that has ended, for a copy here that is late with a block that is no longer
+    /// awaited: the unit is ended in its place.
     pub(crate) fn end_for_beaten(&mut self) -> Option<(usize, UnitId)> {
         let Self { hedges, lanes, over, .. } = self;
         let beaten = hedges.as_mut()?.at.iter_mut().enumerate();
@@ -528,7 +531,7 @@ impl State {
 }
 
 impl Stream {
-    /// Before a copy here looks for something to do.
+    /// Called before a copy here looks for something to do.
     pub(crate) fn before_take(&self, state: &mut State, copy: usize) -> Option<Taken> {
         let State { hedges, dealer, .. } = state;
         let hedges = hedges.as_mut()?;
@@ -539,8 +542,8 @@ impl Stream {
         state.end_for_beaten().map(|(other, unit)| Taken::EndFor(other, unit))
     }
 
-    /// A copy here has found nothing to do: a block that another one is late with, or when to look
-    /// for one again.
+    /// For an idle copy here: takes a block that another copy is late with, or sets when to look
+    /// again.
     pub(crate) fn hedge(&self, state: &mut State, copy: usize, hand: &mut Hand) -> Option<Taken> {
         let is_left = state.lanes.values().any(|lane| !lane.undealt.is_empty());
         let now = Instant::now();
@@ -562,7 +565,7 @@ impl Stream {
         None
     }
 
-    /// A copy here takes what is late and comes before all that nobody has.
+    /// Lets a copy here take a late block that precedes all blocks that no copy has.
     pub(crate) fn hedge_first(
         &self,
         state: &mut State,
@@ -573,7 +576,7 @@ impl Stream {
         self.hedge_any(state, copy, hand, (which, Instant::now())).then_some(Taken::Blocks)
     }
 
-    /// False: there is no such block.
+    /// False if there is no such block.
     fn hedge_any(
         &self,
         state: &mut State,
@@ -608,7 +611,7 @@ impl Stream {
         true
     }
 
-    /// A copy here has taken a block.
+    /// Notes that a copy here has taken a block.
     pub(crate) fn is_at(&self, state: &mut State, copy: usize, hand: &mut Hand) {
         let Some(hedges) = &mut state.hedges else { return };
         let (Some(rank), Some(block)) = (hand.rank(), hand.blocks.pop_front()) else { return };
@@ -618,7 +621,7 @@ impl Stream {
         self.watch(state);
     }
 
-    /// Somebody who has nothing to do has to see when something becomes unusual.
+    /// Makes sure that an idle copy or the thread notices when a block becomes late.
     fn watch(&self, state: &mut State) {
         if self.looker.is_some() {
             return self.watch_all(state);
@@ -633,7 +636,7 @@ impl Stream {
         }
     }
 
-    /// Of a copy here, which is through with its block.
+    /// Notes that a copy here has finished its block.
     pub(crate) fn is_through(&self, state: &mut State, copy: usize, took: Duration) -> Finished {
         let State { hedges, dealer, .. } = state;
         let Some(hedges) = hedges else { return Finished::default() };
@@ -651,20 +654,20 @@ impl Stream {
             && self.state().hedges.as_ref().is_some_and(|hedges| hedges.is_ended_for(copy, unit))
     }
 
-    /// The unit was done, or has ended early.
+    /// Forgets a unit that was done, or has ended early.
     pub(crate) fn clear(&self, unit: UnitId) {
         self.ledger.repay(unit, u64::MAX);
         if !self.is_hedged && !self.is_replayed() {
             return;
         }
         self.state().clear(unit);
-        // A copy that is late may wait for room for what nobody wants.
+        // A late copy may be waiting for room for output that is no longer needed.
         self.ledger.wake_all();
     }
 }
 
 impl State {
-    /// As [`Stream::clear`]; who is woken after that finds nobody late with something of the unit.
+    /// As [`Stream::clear`]; threads that are woken later find no copy late with the unit.
     pub(crate) fn clear(&mut self, unit: UnitId) {
         self.sent_all.remove(&unit);
         let Self { hedges, distant, .. } = self;

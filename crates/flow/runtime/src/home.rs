@@ -1,4 +1,4 @@
-//! The home of a stream, to the processes in which copies send to it or receive from it.
+//! The home of a stream, as seen by the processes in which copies send to it or receive from it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::remote::message::{Garbled, Message, Sequences};
 use crate::stream::Stream;
 use crate::unit::{Open, Rank, UnitId};
 
-/// What nobody sends who does what everybody does.
+/// Only a faulty peer sends this.
 pub(crate) const TOO_MANY_GROUPS: Garbled = Garbled::Unexpected("more groups than there can be");
 
 impl Stream {
@@ -27,15 +27,15 @@ impl Stream {
         producers.filter(|(link, _)| link.rank == process).any(|(_, own)| own.contains(&copy))
     }
 
-    /// Whether that process, the home of the stream to the filter that sends, says when that copy has
-    /// sent all.
+    /// Whether that process, the home of the stream to the sending filter, announces when that copy
+    /// has sent everything.
     pub(crate) fn is_ended_by(&self, process: u32, copy: u16) -> bool {
         self.remote.ender == Some(process) && usize::from(copy) < self.producers
     }
 
-    /// A block has come from another process. Nobody is open for a unit that has ended. After a loss,
-    /// of which the sender may have heard first, there may be more than there is room for:
-    /// `has_lost` waits for it. What is hedged is dealt again without one.
+    /// Takes a block from another process. `unit` is `None` if the unit has ended. After a loss,
+    /// which the sender may have learned of first, there may be more than there is room for:
+    /// `has_lost` waits for that loss. Blocks of a hedged filter may be sent again without a loss.
     pub(crate) fn sent(
         &self,
         link: &Arc<Link>,
@@ -64,15 +64,15 @@ impl Stream {
         }
     }
 
-    /// Deals to copies elsewhere what they have room for.
+    /// Deals blocks to copies elsewhere, as far as these have room.
     pub(crate) fn feed(&self, state: &mut State) {
         if state.distant.iter().all(Option::is_none) {
             return;
         }
         loop {
             self.feed_once(state);
-            // Those who send are told that one has room left, before all that they have sent is
-            // looked for (inbox).
+            // Tell senders that a copy still has room before looking for everything they have sent
+            // (inbox).
             state.publish(&self.has_idle);
             if !state.is_hungry || !self.collect(state) {
                 break;
@@ -94,7 +94,7 @@ impl Stream {
         let full = all
             .filter_map(|(copy, one)| Some((copy, !one.as_ref()?.has_memory() || is_late(copy))));
         if full.filter(|(copy, is_full)| dealer.set_full(*copy, *is_full)).count() > 0 || is_news {
-            // Who has left a block to that one takes it now.
+            // A copy that has left a block to that one takes it now.
             state.wake_all();
         }
         let is_candidate =
@@ -111,7 +111,7 @@ impl Stream {
             };
             let copy = candidates[at];
             let is_late = is_late(copy);
-            // Those here that are idle and sooner done have been woken, or will be.
+            // Idle copies here that would finish sooner have been woken, or will be.
             let is_sooner =
                 |other: &usize| consumers[*other].is_idle && until(other) < until(&copy);
             let sooner = match *idle {
@@ -121,14 +121,14 @@ impl Stream {
             let service = dealer.typical(copy);
             let one = distant[copy].as_ref();
             let has_room = one.is_some_and(|one| one.has_room(service) && !is_late);
-            // Of those that are not late, others have had their choice.
+            // The copies that are not late have had their choice.
             let is_last_resort = is_late && distant.iter().all(Option::is_some);
             let undealt = || state.lanes.values().map(|lane| lane.undealt.len()).sum::<usize>();
             let is_left_to_others = sooner > 0 && (1..=sooner).contains(&undealt());
-            // Somebody may be waiting, and keep others waiting, for what comes of such a block.
+            // The output of such a block may be awaited by a copy that holds up others.
             let is_urgent = state.lanes.values().any(|lane| lane.again > 0);
             let is_urgent = is_urgent && (!is_late || is_last_resort);
-            // A process of which another copy is late may be why.
+            // If another copy of the process is late, the whole process may be.
             let is_well = || {
                 let process = |copy: usize| state.distant[copy].as_ref().map(Distant::process);
                 late.iter().all(|other| process(*other) != process(copy))
@@ -161,7 +161,7 @@ impl Stream {
         }
     }
 
-    /// A process says that of a copy, which must be there.
+    /// A process reports that a copy, which must exist, has begun a block.
     pub(crate) fn started(
         &self,
         (process, copy): (u32, u16),
@@ -227,14 +227,14 @@ impl Stream {
                 self.has_come_back(&mut state, rank, block);
             }
         }
-        // It has room again, and those here that have left it a block are not asked again.
+        // It has room again, and copies here that left it a block are not asked again.
         self.after_done(&mut state, false);
         Ok(())
     }
 
-    /// Whether a block that comes before that one waits to be processed. It does where it is dealt
-    /// for a second time: then nobody may wait for its turn with what comes later. Of another unit,
-    /// each comes before it: room is the same for all.
+    /// Whether a block that precedes that one waits to be processed. That is so if it is dealt for
+    /// a second time: then no copy may wait for its turn with later output. Each such block of
+    /// another unit also counts, since all units share the room.
     pub(crate) fn has_earlier(&self, copy: usize, unit: &Open, sequence: u64) -> bool {
         if !self.remote.is_redealt {
             return false;
@@ -249,8 +249,8 @@ impl Stream {
             || lane.dealt[copy].front().is_some_and(|(_, block)| is_earlier(block))
     }
 
-    /// A process is lost: what its copies were not done with goes to others, and nobody waits for
-    /// what they would have sent.
+    /// A process is lost: the blocks that its copies had not finished go to others, and nothing
+    /// more is awaited from them.
     pub(crate) fn lose(&self, process: u32) {
         let mut state = self.state();
         let is_there =
@@ -290,7 +290,7 @@ impl Stream {
         }
         state.lost_producers.extend(gone);
         state.wake_all();
-        // Also those that wait for room: they look for what comes before.
+        // Also those that wait for room: they check for earlier blocks.
         let wakeups = state.consumers.iter().filter_map(|consumer| consumer.wakeup.as_ref());
         wakeups.for_each(|wakeup| wakeup.ring());
         self.feed(&mut state);
@@ -312,7 +312,7 @@ impl State {
         distant.ok_or(Garbled::Unexpected("a copy that is not there"))
     }
 
-    /// A unit of which that copy is to hear that it is over.
+    /// Takes a unit whose end is to be announced to that copy.
     fn end_for(&mut self, copy: usize, is_redealt: bool) -> Option<UnitId> {
         let mut lanes = self.lanes.iter_mut();
         let (rank, lane) = lanes.find(|(_, lane)| {
@@ -327,7 +327,7 @@ impl State {
         Some(rank.unit)
     }
 
-    /// The copies in other processes that get no more for now, since they are late.
+    /// The copies in other processes that get no more for now because they are late.
     fn late_elsewhere(&self) -> Vec<usize> {
         let Some(hedges) = &self.hedges else { return Vec::new() };
         let now = Instant::now();
@@ -349,7 +349,7 @@ impl State {
             if is_hedged && self.is_alone_again(rank.unit, block.sequence()) {
                 continue;
             }
-            // Of a unit that has ended, it is dropped.
+            // If its unit has ended, it is dropped.
             if let Some(lane) = self.lanes.get_mut(&rank) {
                 lane.undone = lane.undone.saturating_sub(1);
                 lane.deal_again(block.into_queued());
@@ -370,7 +370,7 @@ impl State {
 }
 
 impl Lane {
-    /// Where it was before.
+    /// Puts the block back in its former place.
     pub(crate) fn deal_again(&mut self, block: Queued) {
         self.put_back(block);
         self.again += 1;
@@ -418,7 +418,7 @@ mod tests {
         assert_eq!(hand.next().map(|block| (block.unit(), block.sequence())), Some((UnitId(0), 0)));
         assert!(!stream.has_earlier(0, &urgent, 0));
         stream.state().lose(1);
-        // It must not wait for room with what it has of one unit, when others wait for another one.
+        // It must not wait for room with output of one unit while others wait for another unit.
         assert!(stream.has_earlier(0, &urgent, 0));
         let next = |hand: &mut Hand| {
             stream.state().take(0, true, hand);

@@ -1,13 +1,13 @@
-//! What a producer has sent and nobody has looked for yet.
+//! Blocks that a producer has sent and no consumer has looked for yet.
 //!
-//! Where consumers are busy, a block need not be dealt at once. Each producer puts its blocks where
-//! only it does, and a consumer that has little left takes what all of them have there. So those who
-//! send and those who receive do not wait for each other at every block.
+//! While consumers are busy, a block need not be dealt at once. Each producer puts its blocks into
+//! an inbox of its own, and a consumer that runs low empties all of them. So senders and receivers
+//! do not contend for a lock at every block.
 //!
-//! No block is forgotten: a consumer that finds nothing says so (`Stream::has_idle`) and only then
-//! looks into the inboxes for the last time; a producer looks whether one has said so after it has
-//! put in its block. Both lock the inbox in between. So if the consumer came first, the producer
-//! knows, and if the producer did, the consumer has found the block.
+//! No block is forgotten: a consumer that finds nothing announces it (`Stream::has_idle`) and only
+//! then checks the inboxes for the last time; a producer checks for such an announcement after it
+//! has put in its block. Both lock the inbox in between. So if the consumer came first, the
+//! producer sees the announcement, and if the producer did, the consumer finds the block.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::block::Queued;
 use crate::unit::{Open, Rank};
 
-/// Of one producer, or of several. It does not share a cache line with others.
+/// The inbox of one producer, or of several. It does not share a cache line with others.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Inbox {
@@ -24,7 +24,7 @@ pub(crate) struct Inbox {
 
 #[derive(Default)]
 struct Inside {
-    /// The unit that all of it is of. There is a lane for it in the stream, or it has ended.
+    /// The unit of all its blocks. The stream has a lane for it, or it has ended.
     rank: Option<Rank>,
     blocks: VecDeque<Queued>,
 }
@@ -34,7 +34,7 @@ impl Inbox {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts it in, unless this is for another unit, or the block's has ended.
+    /// Puts the block in, unless the inbox is for another unit, or the block's unit has ended.
     pub(crate) fn put(&self, unit: &Open, block: Queued) -> Result<(), Queued> {
         let mut inside = self.lock();
         if inside.rank != Some(unit.rank) || unit.is_closed() {
@@ -44,7 +44,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// The same of several; false: they are left.
+    /// The same for several blocks; false if they are left.
     pub(crate) fn put_all(&self, unit: &Open, blocks: &mut Vec<Queued>) -> bool {
         let mut inside = self.lock();
         let is_same = inside.rank == Some(unit.rank) && !unit.is_closed();
@@ -54,8 +54,8 @@ impl Inbox {
         is_same
     }
 
-    /// From now on for that unit, if it is empty: another producer may have put in something of the
-    /// unit before.
+    /// Switches an empty inbox to that unit: another producer may have put in a block of the
+    /// previous one.
     pub(crate) fn turn_to(&self, unit: Rank) {
         let mut inside = self.lock();
         if inside.blocks.is_empty() {
@@ -63,7 +63,7 @@ impl Inbox {
         }
     }
 
-    /// Exchanges what is in it for nothing: of which unit it is.
+    /// Swaps its blocks with the empty `into`, and returns their unit.
     pub(crate) fn empty(&self, into: &mut VecDeque<Queued>) -> Option<Rank> {
         let mut inside = self.lock();
         if inside.blocks.is_empty() {
@@ -91,7 +91,7 @@ mod tests {
         inbox.turn_to(one.rank);
         inbox.put(&one, block()).unwrap();
         assert!(inbox.put(&other, block()).is_err());
-        // Another producer has put in its block since somebody has looked.
+        // Another producer has put in its block since the last look.
         inbox.turn_to(other.rank);
         let mut blocks = VecDeque::new();
         assert_eq!((inbox.empty(&mut blocks), blocks.len()), (Some(one.rank), 1));

@@ -1,4 +1,4 @@
-//! What a stream has, by unit of work, and which copy takes what next.
+//! The blocks of a stream by unit of work, and which copy takes which next.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Deref, DerefMut};
@@ -21,13 +21,13 @@ use crate::tune::SizeDecision;
 use crate::unit::{Rank, UnitId};
 use crate::wakeup::Wakeup;
 
-/// What a consumer gets.
+/// The next item for a consumer.
 pub(crate) enum Taken {
     /// Blocks, which are in its hand.
     Blocks,
     /// No more blocks of this unit come to this copy.
     End(UnitId),
-    /// The same of that copy, which is late with something that nobody waits for.
+    /// The same for that copy, which is late with a block that is no longer awaited.
     EndFor(usize, UnitId),
     /// The home has ended these units without this copy.
     Beaten(Vec<UnitId>),
@@ -37,50 +37,50 @@ pub(crate) struct State {
     pub(crate) dealer: Dealer,
     pub(crate) lanes: BTreeMap<Rank, Lane>,
     pub(crate) consumers: Vec<Consumer>,
-    /// Of those in other processes, what they have.
+    /// The blocks that copies in other processes have.
     pub(crate) distant: Vec<Option<Distant>>,
-    /// Copies that sent, and whose process is lost.
+    /// Sending copies whose process is lost.
     pub(crate) lost_producers: Vec<usize>,
-    /// How many of them are to be rung.
+    /// Number of consumers that wait to be rung.
     pub(crate) idle: usize,
-    /// One in another process has room, and nothing is there for it.
+    /// True if a copy in another process has room and there is no block for it.
     pub(crate) is_hungry: bool,
-    /// Those that are rung when nobody has this locked: they would wait for that.
+    /// Consumers to ring after the lock is released: otherwise they would wait for it.
     pub(crate) to_ring: Vec<Arc<Wakeup>>,
-    /// Room for what comes out of an inbox.
+    /// Buffer for the blocks of an inbox.
     pub(crate) emptied: VecDeque<Queued>,
-    /// What was sent.
+    /// Number of blocks sent, and their bytes.
     pub(crate) blocks: u64,
     pub(crate) bytes: u64,
-    /// Units that are over and had blocks, and the bytes of these.
+    /// Number of ended units that had blocks, and the bytes of these.
     pub(crate) over: (u64, u64),
-    /// For who watches, when nobody has the state any more.
+    /// Events to report to the observer after the lock is released.
     pub(crate) to_tell: Vec<(Event, Instant)>,
-    /// Counts what was dealt at once.
+    /// Counts the blocks that were dealt at once.
     pub(crate) tickets: u64,
-    /// Consumers take what they were dealt in that order, whatever is urgent: each has its part of
-    /// an order that others keep, and if they took theirs in another one, each could wait for the
-    /// others.
+    /// True if consumers take blocks in the order in which these were dealt, regardless of urgency:
+    /// each has its part of an order that others keep, and if they took theirs in different orders,
+    /// each could wait for the others.
     pub(crate) is_first_come: bool,
-    /// What the copies here are at, where one may get what another is late with.
+    /// The blocks that the copies here are processing, if late ones may be hedged.
     pub(crate) hedges: Option<Hedges>,
-    /// Where blocks may be sent again, units under way of which nothing new comes.
+    /// If blocks may be sent again, units under way with nothing new to come.
     pub(crate) sent_all: BTreeSet<UnitId>,
 }
 
-/// What those who watch are told.
+/// An event for the observer.
 pub(crate) enum Event {
     Dealt(Deal),
     Sized(SizeDecision),
     Hedged(Hedge),
 }
 
-/// Who watches, and the number of the stream.
+/// The observer, and the number of the stream.
 pub(crate) type Watcher<'s> = (Option<&'s Arc<dyn Observer>>, usize);
 
-/// The state of a stream, for one at a time.
+/// The locked state of a stream.
 pub(crate) struct Locked<'s> {
-    /// Until it is dropped.
+    /// `Some` until it is dropped.
     state: Option<MutexGuard<'s, State>>,
     has_idle: &'s AtomicBool,
     watcher: Watcher<'s>,
@@ -120,7 +120,7 @@ impl Drop for Locked<'_> {
         to_ring.drain(..).for_each(|wakeup| wakeup.ring());
         let (Some(observer), stream) = self.watcher else { return };
         for (event, at) in to_tell {
-            // A thread that reads a link must not end with who watches.
+            // A panic of the observer must not end a thread that reads a link.
             let _ = caught(|| match event {
                 Event::Dealt(deal) => observer.dealt(stream, &deal, at),
                 Event::Hedged(hedge) => observer.hedged(stream, &hedge, at),
@@ -133,49 +133,49 @@ impl Drop for Locked<'_> {
 #[derive(Default)]
 pub(crate) struct Consumer {
     pub(crate) wakeup: Option<Arc<Wakeup>>,
-    /// To be rung: it has found nothing to do here.
+    /// True if it has found nothing to do and waits to be rung.
     pub(crate) is_idle: bool,
-    /// Its process is.
+    /// True if its process is lost.
     pub(crate) is_lost: bool,
 }
 
 /// The blocks of one unit of work.
 pub(crate) struct Lane {
     pub(crate) ledger: &'static Ledger,
-    /// Where the order matters, what has come too soon.
+    /// If the order matters, the blocks that arrived too early.
     pub(crate) merge: Option<Merge<Queued>>,
     pub(crate) undealt: VecDeque<Queued>,
-    /// So many of these are the first ones to be done: they were dealt before, to a copy that is
-    /// lost.
+    /// Number of blocks at the front that go first: they were dealt before, to a copy that is lost.
     pub(crate) again: usize,
-    /// Of each copy, what it was dealt, and when.
+    /// For each copy, the blocks that it was dealt, each with its ticket.
     pub(crate) dealt: Vec<VecDeque<(u64, Queued)>>,
     pub(crate) next: u64,
-    /// That were dealt.
+    /// Bytes of the blocks that were dealt.
     pub(crate) bytes: u64,
-    /// Where blocks may be sent again, those that were taken.
+    /// If blocks may be sent again, those that were accepted.
     pub(crate) replays: Option<Replays>,
-    /// Copies that have left blocks to faster ones, and until when these should be done with them.
+    /// Copies that have left blocks to faster ones, and until when these should have finished them.
     pub(crate) left_until: Vec<(usize, Instant)>,
-    /// Blocks that copies took and had not begun then.
+    /// Blocks that copies have taken and not begun.
     pub(crate) in_hands: usize,
-    /// Blocks that copies took and are not done with.
+    /// Blocks that copies have taken and not finished.
     pub(crate) undone: usize,
-    /// Producers that have sent all but what comes at the end, and all.
+    /// Producers that have sent everything but their final output, and producers that have sent
+    /// all.
     pub(crate) ending: Count,
     pub(crate) ended: Count,
     /// Consumers that know that nothing more comes.
     pub(crate) told: Count,
 }
 
-/// Who of several has done something.
+/// The set of participants that have done something.
 pub(crate) struct Count {
     who: Vec<bool>,
     left: usize,
 }
 
 impl Count {
-    /// So many of them are to do it.
+    /// Expects this many of them to do it.
     pub(crate) fn new(left: usize) -> Self {
         Self { who: Vec::new(), left }
     }
@@ -212,7 +212,7 @@ impl Drop for Lane {
 }
 
 impl Lane {
-    /// Which copy gets the block, if it is dealt at once.
+    /// Numbers the block and deals it. Returns the copy that gets it, if it is dealt at once.
     pub(crate) fn deal(
         &mut self,
         dealer: &mut Dealer,
@@ -233,7 +233,7 @@ impl Lane {
         copy
     }
 
-    /// Blocks that a copy gets when it asks for them. Their bytes.
+    /// Adds blocks that copies have to ask for. Returns their bytes.
     pub(crate) fn keep(&mut self, blocks: &mut VecDeque<Queued>) -> u64 {
         let mut bytes = 0;
         for block in blocks.iter_mut() {
@@ -249,8 +249,8 @@ impl Lane {
         bytes
     }
 
-    /// Whether blocks are here that a copy has left to faster ones, and these are not as fast as was
-    /// thought. Before that, it is to look again.
+    /// Whether blocks are left that the copy has left to faster ones, and these were not as fast as
+    /// expected. Before that time, sets when to look again.
     fn is_overdue(&mut self, copy: usize, dealer: &Dealer, hand: &mut Hand) -> bool {
         let Some(time) = dealer.leaves_for(copy).filter(|_| !self.undealt.is_empty()) else {
             return false;
@@ -268,26 +268,27 @@ impl Lane {
         now >= until
     }
 
-    /// Nothing more comes, and nothing is left that copies could take, now or when one is lost.
+    /// True if nothing more comes, and no block is left that copies could take, now or after a
+    /// loss.
     pub(crate) fn is_over(&self, is_redealt: bool) -> bool {
         let is_undone = || self.undone > 0 || self.dealt.iter().any(|dealt| !dealt.is_empty());
         let is_taken = self.ended.is_all() && self.undealt.is_empty() && self.in_hands == 0;
         is_taken && !(is_redealt && is_undone())
     }
 
-    /// Where it was: others may have put back later ones.
+    /// Puts a block back in its former place: others may have put back later ones.
     pub(crate) fn put_back(&mut self, block: Queued) {
         let at = self.undealt.partition_point(|other| other.sequence < block.sequence);
         self.undealt.insert(at, block);
     }
 }
 
-/// No unit has so many groups under way, of which something is kept here: between those of which
-/// nothing more comes are no more gaps than copies have blocks.
+/// Most groups of a unit for which something is kept here. Fewer are always enough: the finished
+/// groups have no more gaps between them than copies have blocks.
 const MOST_GROUPS: usize = 1 << 18;
 
 impl Lane {
-    /// Whether groups are not too many.
+    /// Whether the number of groups is within the limit.
     pub(crate) fn is_bounded(&self) -> bool {
         let merge = self.merge.as_ref().map_or(0, Merge::entries);
         let replays = self.replays.as_ref().map_or(0, Replays::entries);
@@ -295,7 +296,7 @@ impl Lane {
     }
 }
 
-/// That unit is over.
+/// Counts that unit as ended.
 pub(crate) fn count_over((units, bytes): &mut (u64, u64), lane: &Lane) {
     if lane.bytes > 0 {
         *units += 1;
@@ -304,15 +305,15 @@ pub(crate) fn count_over((units, bytes): &mut (u64, u64), lane: &Lane) {
 }
 
 impl State {
-    /// Fills the hand, which the copy has not begun with.
+    /// Fills the hand, none of whose blocks the copy has begun.
     pub(crate) fn take(&mut self, copy: usize, is_redealt: bool, hand: &mut Hand) -> Option<Taken> {
-        // In another process, it is sent one after the other.
+        // Another process gets blocks one by one.
         let is_distant = self.distant[copy].is_some();
         let is_one_of_several = self.consumers.len() > 1;
         let is_alone = is_distant || self.hedges.is_some();
         let Self { dealer, lanes, over, is_first_come, .. } = self;
         if let Some((rank, lane)) = lanes.iter_mut().find(|(_, lane)| lane.again > 0) {
-            // Those who wait for what comes of it keep others waiting, also of other units.
+            // Copies that wait for its output hold up others, also of other units.
             hand.take_again(*rank, lane.undealt.pop_front());
             lane.again -= 1;
             lane.undone += usize::from(is_redealt);
@@ -340,7 +341,8 @@ impl State {
             let backlog = Backlog { blocks: lane.undealt.len(), is_last };
             if dealer.may_take(copy, backlog) || lane.is_overdue(copy, dealer, hand) {
                 let blocks = match is_alone || (*is_first_come && is_one_of_several) {
-                    // All wait for the first of them, so that the others cannot be left to anybody.
+                    // Everything waits for the first of them, so the others cannot be left to
+                    // another copy.
                     true => 1,
                     false => dealer.batch(copy, backlog),
                 };
@@ -351,7 +353,7 @@ impl State {
                     lane.undone += blocks;
                 }
                 if lane.is_over(is_redealt) {
-                    // Who waited in vain for this one hears of the end.
+                    // Copies that waited in vain for this one learn of the end.
                     self.wake_all();
                 }
                 return Some(Taken::Blocks);
@@ -368,7 +370,7 @@ impl State {
         None
     }
 
-    /// Says to those who do not lock it whether a consumer has nothing to do.
+    /// Publishes to threads without the lock whether a consumer is idle.
     pub(crate) fn publish(&self, has_idle: &AtomicBool) {
         let is_any = self.idle > 0 || self.is_hungry;
         if has_idle.load(Ordering::Relaxed) != is_any {
@@ -388,7 +390,7 @@ impl State {
         (0..self.consumers.len()).for_each(|copy| self.wake(copy));
     }
 
-    /// Of a unit, all producers have.
+    /// Notes that all producers have sent everything of the unit.
     pub(crate) fn has_sent_all(&mut self, unit: UnitId, is_replayed: bool) {
         if is_replayed {
             self.sent_all.insert(unit);

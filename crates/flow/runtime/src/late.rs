@@ -1,15 +1,15 @@
-//! Copies that are late, where some of them are in other processes than the one that deals.
+//! Late copies, if some are in other processes than the one that deals.
 //!
-//! A copy elsewhere does not look for something to do, and a process that was stopped answers nothing.
-//! So the home of the stream has a thread that looks when something becomes unusual: it gives what a
-//! copy is late with to another one, here or elsewhere, has what is not begun called back (recall),
-//! and gives no more to who is late. A process that does not even answer that is taken to do nothing,
-//! and what it has costs nothing of the budget.
+//! A copy elsewhere does not look for something to do, and a process that was stopped answers
+//! nothing. So the home of the stream has a thread that looks when blocks become late: it gives a
+//! late block to another copy, here or elsewhere, calls back blocks that are not begun (recall),
+//! and sends no more to late copies. A process that does not even answer that is considered
+//! stopped, and hedging its blocks is not charged to the budget.
 //!
-//! For the same reason units are ended by the home for copies elsewhere, as soon as they say that they
-//! are through, or without them: where another copy is done with what they are at, or when that takes
-//! far longer than the end of a unit usually does. It is decided here alone, so that nobody counts a
-//! copy twice. An idempotent filter sends nothing at the end, so there is nothing to wait for.
+//! For the same reason the home ends units for copies elsewhere: when they report that they are
+//! done, or without them if another copy has finished their block, or if they take far longer than
+//! the end of a unit usually does. Only the home decides it, so that no process counts a copy
+//! twice. An idempotent filter sends nothing at the end, so no output has to be awaited.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -29,20 +29,20 @@ use crate::stream::Stream;
 use crate::unit::UnitId;
 use crate::wakeup::Wakeup;
 
-/// Who looks, if it is not a copy.
+/// Stands for the thread, in place of the number of a copy.
 const LOOKER: usize = usize::MAX;
 
-/// So soon the thread looks again for what is late and could not be given to anybody.
+/// How soon the thread looks again for late blocks that no copy could take.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// The end of a unit takes too long if it takes so many times as long as is usual: without a copy
-/// that would have been through soon, nothing is gained.
+/// The end of a unit takes too long if it takes this many times as long as usual: giving up a copy
+/// that would soon be done gains nothing.
 const STALL: u32 = 8;
 
-/// A unit is over for a copy, which is through with it or not waited for.
+/// A unit that has ended for a copy, which is done with it or no longer awaited.
 pub(crate) struct Ended {
     copy: usize,
-    /// Where it is; `None`: here.
+    /// The process of the copy; `None` if it is here.
     process: Option<u32>,
     unit: UnitId,
 }
@@ -50,22 +50,23 @@ pub(crate) struct Ended {
 /// The ends of units, for copies elsewhere.
 #[derive(Default)]
 pub(crate) struct Ends {
-    /// When they were told that a unit is over, of which they have not said that they are through.
+    /// When the end of a unit was announced to copies that have not yet reported that they are
+    /// done.
     told: BTreeMap<(UnitId, usize), Instant>,
-    /// How long that took.
+    /// How long such reports took.
     took: VecDeque<Duration>,
-    /// To be told to the others.
+    /// Ends to announce to the others.
     ended: Vec<Ended>,
 }
 
 impl Ends {
-    /// The unit is over for all.
+    /// The unit has ended for all copies.
     pub(crate) fn forget(&mut self, unit: UnitId) {
         self.told.retain(|(of, _), _| *of != unit);
         self.ended.retain(|one| one.unit != unit);
     }
 
-    /// When a copy will be too late with the end of a unit, if anybody can know.
+    /// When each copy will be late with the end of a unit, if that can be known.
     fn due<'s>(
         &'s self,
         hedges: &'s Hedges,
@@ -75,7 +76,7 @@ impl Ends {
         self.told.iter().filter_map(move |((unit, copy), at)| {
             let own = distant[*copy].as_ref()?;
             let is_stuck = |one: &Distant| one.process() == own.process() && one.is_stuck();
-            // One that is in a process of which another copy stands still may stand still, too.
+            // If another copy of its process is stuck, this one may also be.
             let usual = match distant.iter().flatten().any(is_stuck) {
                 true => hedges.usual(*copy).or(usual)?,
                 false => usual?,
@@ -86,7 +87,7 @@ impl Ends {
 }
 
 impl Stream {
-    /// A unit is over for a copy elsewhere.
+    /// Ends a unit for a copy elsewhere.
     pub(crate) fn end_elsewhere(state: &mut State, copy: usize, unit: UnitId) {
         let State { distant, hedges, .. } = state;
         let Some(one) = &mut distant[copy] else { return };
@@ -100,15 +101,15 @@ impl Stream {
         }
     }
 
-    /// A process says that a copy there is through with a unit.
+    /// A process reports that a copy there is done with a unit.
     pub(crate) fn through(&self, (process, copy): (u32, u16), unit: UnitId) -> Result<(), Garbled> {
         let mut state = self.state();
         let copy = usize::from(copy);
         state.distant(process, copy)?;
         let Some(hedges) = &mut state.hedges else {
-            return Err(Garbled::Unexpected("copies of a filter that is not hedged say that"));
+            return Err(Garbled::Unexpected("the end of a unit at a filter that is not hedged"));
         };
-        // Unless it was ended without that.
+        // Unless the unit was ended without it.
         if let Some(at) = hedges.ends.told.remove(&(unit, copy)) {
             keep(&mut hedges.ends.took, at.elapsed());
             hedges.ends.ended.push(Ended { copy, process: Some(process), unit });
@@ -117,7 +118,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Has the thread look that does, if it is not about to.
+    /// Makes the thread look, if it is not about to.
     pub(crate) fn watch_all(&self, state: &mut State) {
         let (Some(looker), Some(hedges)) = (&self.looker, &state.hedges) else { return };
         if hedges.is_looking {
@@ -127,7 +128,7 @@ impl Stream {
         let is_at_once = !hedges.ends.ended.is_empty() || state.has_over_for_beaten();
         let next = if is_at_once { Some(now) } else { state.next_due(|_| true) };
         let Some(next) = next else { return };
-        // It need not look more often for what cannot be helped.
+        // It need not look more often if nothing can be done.
         let until = next.max(now + LEAST);
         let is_watched = hedges.watch.is_some_and(|(_, at)| at > now && at <= until);
         if is_at_once || !is_watched {
@@ -138,7 +139,7 @@ impl Stream {
         }
     }
 
-    /// What the thread is to tell others, and when it is to look again.
+    /// Looks for late blocks and units. Returns the ends to announce, and when to look again.
     fn look(&self) -> (Vec<Ended>, Option<Instant>) {
         let mut state = self.state();
         let state = &mut *state;
@@ -163,8 +164,8 @@ impl Stream {
         (std::mem::take(&mut hedges.ends.ended), next)
     }
 
-    /// Gives a block that a copy is late with to another one. False: there is none, or nobody for it,
-    /// or something else waits.
+    /// Gives a late block to another copy. False if there is none, no copy can take it, or
+    /// something else waits.
     fn hedge_elsewhere(&self, state: &mut State, now: Instant) -> bool {
         if state.lanes.values().any(|lane| !lane.undealt.is_empty()) {
             return false;
@@ -174,7 +175,7 @@ impl Stream {
             let Some(hedges) = hedges else { return false };
             if distant[to].is_none() {
                 if hedges.has_any_for(to, distant, now) {
-                    // It takes it by itself, and has this thread look again.
+                    // It takes the block itself, and makes this thread look again.
                     state.wake(to);
                     return false;
                 }
@@ -187,7 +188,7 @@ impl Stream {
         false
     }
 
-    /// Ends units without copies that are too late with that.
+    /// Ends units without the copies that are too late to finish them.
     fn end_late(&self, state: &mut State, now: Instant) {
         let State { hedges, distant, .. } = state;
         let Some(hedges) = hedges else { return };
@@ -207,15 +208,15 @@ impl Stream {
 }
 
 impl State {
-    /// A copy is lost: nobody waits for it.
+    /// A copy is lost: no end is awaited from it.
     pub(crate) fn lose_ends(&mut self, copy: usize) {
         if let Some(hedges) = &mut self.hedges {
             hedges.ends.told.retain(|(_, of), _| *of != copy);
         }
     }
 
-    /// Copies with nothing to do, who is done first with a block first. Not those in a process of which
-    /// another copy is late: the process may be why.
+    /// Idle copies, in the order in which they would finish a block. Not those in a process in
+    /// which another copy is late: the whole process may be.
     fn free(&self, now: Instant) -> Vec<usize> {
         let Some(hedges) = &self.hedges else { return Vec::new() };
         let is_late = |(copy, one): (usize, &Option<Distant>)| {
@@ -231,7 +232,7 @@ impl State {
         free
     }
 
-    /// When something becomes unusual that somebody can do something about.
+    /// When the next block or end becomes late that something can be done about.
     fn next_due(&self, is_wanted: impl Fn(Instant) -> bool) -> Option<Instant> {
         let hedges = self.hedges.as_ref()?;
         let ends = hedges.ends.due(hedges, &self.distant).map(|(.., due)| due);
@@ -240,7 +241,7 @@ impl State {
             return ends;
         }
         if self.lanes.values().any(|lane| !lane.undealt.is_empty()) {
-            // It was left to others, which are no longer expected to be sooner when they are late.
+            // It was left to others, which are no longer expected to be sooner once they are late.
             let late = hedges.late_at(&self.distant).filter(|due| is_wanted(*due));
             return late.chain(ends).min();
         }
@@ -248,7 +249,8 @@ impl State {
         blocks.filter(|due| is_wanted(*due)).chain(ends).min()
     }
 
-    /// Whether a unit is over for a copy here that is late with something that nobody waits for.
+    /// Whether a unit has ended for a copy here that is late with a block that is no longer
+    /// awaited.
     fn has_over_for_beaten(&self) -> bool {
         let Some(hedges) = &self.hedges else { return false };
         let mut beaten = (0..self.consumers.len()).filter(|copy| hedges.has_beaten(*copy));
@@ -257,7 +259,7 @@ impl State {
     }
 }
 
-/// A stream that comes of the one that is looked after.
+/// A stream from the filter that is looked after.
 pub(crate) enum Next {
     Here(Arc<Stream>),
     /// Its number, and the link to its home.
@@ -269,18 +271,19 @@ pub(crate) struct Looker {
     pub(crate) stream: Arc<Stream>,
     /// The filter whose copies may be late.
     pub(crate) filter: Arc<str>,
-    /// What its copies send to.
+    /// The streams that its copies send to.
     pub(crate) next: Vec<Next>,
     pub(crate) shared: Arc<Shared>,
 }
 
 impl Looker {
-    /// Until the pipeline stops, of which it is rung.
+    /// Runs until the pipeline stops, which rings it.
     pub(crate) fn run(self, own: &Wakeup) {
         let Err(error) = caught(|| self.look_after(own)) else { return };
-        // The memory of a block that was freed, perhaps. Nobody would end units any more.
+        // Perhaps freeing the memory of a block failed. Without this thread nothing would end
+        // units.
         let error: Arc<str> =
-            format!("nobody looks after its blocks any more: that {error}").into();
+            format!("its late blocks are not handled any more: the thread {error}").into();
         self.shared.break_for(|unit| Failure::Filter {
             unit,
             filter: Arc::clone(&self.filter),
@@ -303,7 +306,7 @@ impl Looker {
         }
     }
 
-    /// The same as when that copy is through with the unit.
+    /// Acts as if that copy were done with the unit.
     fn end(&self, Ended { copy, process, unit }: &Ended) {
         let Some(open) = self.shared.units.find(*unit) else { return };
         let (unit, group) = (*unit, merge::last_of(*copy));
@@ -313,7 +316,7 @@ impl Looker {
                     stream.begin_last(&open, *copy);
                     stream.end(&open, *copy, group);
                 }
-                // Behind what copies here have sent there of the unit.
+                // After the output of that unit that copies here have sent there.
                 Next::Elsewhere(stream, link) => {
                     let from = (*stream, *copy as u16);
                     link.send_of(open.rank, Message::Last { from, unit });

@@ -1,4 +1,4 @@
-//! Plays three copies in other processes, without these.
+//! Simulates three copies in other processes, without the processes.
 
 use std::net::{TcpListener, TcpStream};
 
@@ -12,7 +12,7 @@ use crate::remote::message::Sequences;
 use crate::stream::Remote;
 use crate::unit::{Open, Unit, Units};
 
-/// What one block takes of the limit.
+/// Room that a block takes of the limit.
 const HELD: usize = 10;
 
 /// Blocks that were done before.
@@ -21,7 +21,7 @@ const DONE: u64 = 20;
 struct Scene {
     unit: Arc<Open>,
     stream: Stream,
-    /// Who has the block, who got it, too, and who did not.
+    /// The copies that had the block first and second, and the one that did not get it.
     first: usize,
     second: usize,
     third: usize,
@@ -39,7 +39,7 @@ fn process(copy: usize) -> (u32, u16) {
 }
 
 impl Scene {
-    /// With a block that two have.
+    /// A scene with a block that two copies have.
     fn new() -> Self {
         let unit = Units::default().begin(Unit::default(), vec![1]);
         let consumers = [0, 1, 2].map(|copy| {
@@ -101,7 +101,7 @@ impl Scene {
         self.stream.through(process(copy), self.unit.rank.unit).unwrap();
     }
 
-    /// The copies without or with which the unit is over now.
+    /// The copies for which the unit has newly ended, done or not.
     fn over_for(&self) -> Vec<usize> {
         self.stream.look().0.iter().map(|ended| ended.copy).collect()
     }
@@ -131,7 +131,7 @@ fn who_is_first_counts_and_the_unit_is_over_without_the_other_one() {
         scene.is_through(winner);
         scene.is_through(scene.third);
         assert_eq!(scene.over_for(), [winner, scene.third]);
-        // It was late, and says so now: nobody waits for it.
+        // It was late, and reports only now: it is no longer awaited.
         scene.is_through(loser);
         scene.is_done(loser, DONE);
         assert!(scene.over_for().is_empty());

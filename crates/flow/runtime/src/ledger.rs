@@ -1,11 +1,10 @@
-//! The bytes of a stream, and who waits for room in it.
+//! The bytes that a stream holds, and the callers that wait for room in it.
 //!
 //! A limit in blocks fails both ways: with small ones it starves, with large ones it fills the
-//! memory. So what is counted is bytes, from before a buffer is filled until the last use of the
-//! block is over.
+//! memory. So the ledger counts bytes, from before a buffer is filled until the block is last used.
 //!
-//! What was ever taken and what was ever given back are two counters that only grow, so that those
-//! who send and those who receive do not write to the same cache line for each block.
+//! It has two counters that only grow, of the bytes ever taken and the bytes ever given back, so
+//! that senders and receivers do not write to the same cache line for each block.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::unit::UnitId;
 use crate::wakeup::Wakeup;
 
-/// Nobody waits.
+/// No caller waits.
 const NEVER: u64 = u64::MAX;
 
 /// The account of one stream.
@@ -33,7 +32,7 @@ pub(crate) struct Ledger {
 #[repr(align(128))]
 struct Taken {
     ever: AtomicU64,
-    /// What was given back at least: as somebody has seen it.
+    /// A lower bound of the bytes ever given back: the value last seen.
     given: AtomicU64,
     peak: AtomicU64,
 }
@@ -42,22 +41,22 @@ struct Taken {
 #[repr(align(128))]
 struct Given {
     ever: AtomicU64,
-    /// Those who wait are woken when so much was ever given back.
+    /// Callers that wait are woken when this much was ever given back.
     wake_at: AtomicU64,
 }
 
 #[derive(Default)]
 struct Waiting {
     callers: Vec<Arc<Wakeup>>,
-    /// The stream is no more, but there may be blocks of it.
+    /// The stream is gone, but there may still be blocks of it.
     is_retired: bool,
-    /// What is lent to each group of each unit.
+    /// Bytes lent to each group of each unit.
     loans: BTreeMap<(UnitId, u64), usize>,
 }
 
-/// Ledgers of streams that are no more. A block points to its ledger as long as it lives, and a
-/// count of references for that would cost two more atomic operations for each. So ledgers are not
-/// freed, but used again: there are never more than there were streams at once.
+/// Ledgers of streams that are gone. A block points to its ledger while it lives, and a reference
+/// count for that would cost two more atomic operations for each block. So ledgers are not freed,
+/// but reused: there are never more than there were streams at once.
 static RETIRED: Mutex<Vec<&'static Ledger>> = Mutex::new(Vec::new());
 
 impl Ledger {
@@ -78,7 +77,7 @@ impl Ledger {
         ledger
     }
 
-    /// The stream is no more: when all is given back, another one may use this.
+    /// The stream is gone: when everything is given back, another one may use this ledger.
     pub(crate) fn retire(&'static self) {
         let mut waiting = self.waiting();
         waiting.is_retired = true;
@@ -96,23 +95,24 @@ impl Ledger {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// What may be held with the group that everybody waits for: the limit, and what is lent.
+    /// Bytes that may be held with the group that all others wait for: the limit, and what is lent.
     pub(crate) fn most(&self) -> usize {
         self.limit() + self.lent.load(Ordering::Relaxed)
     }
 
-    /// What is held now, and the most that was.
+    /// Bytes held now, and the maximum so far.
     pub(crate) fn held(&self) -> (usize, usize) {
-        // In this order: what is given back was taken before.
+        // In this order: bytes given back were taken before.
         let given = self.given.ever.load(Ordering::SeqCst);
         let taken = self.taken.ever.load(Ordering::SeqCst);
         let peak = self.taken.peak.load(Ordering::Relaxed) as usize;
-        // Between the two, much may have been taken and given back.
+        // Between the two loads, much may have been taken and given back.
         let held = (taken - given).min(self.limit().max(peak) as u64);
         (held as usize, peak)
     }
 
-    /// Whether so much is held. What was given back is looked at only if it may be, not for each block.
+    /// Whether at least this much is held. Reads the counter of the other side only if needed, not
+    /// for each block.
     pub(crate) fn holds(&self, bytes: usize) -> bool {
         let ever = self.taken.ever.load(Ordering::Relaxed);
         let is_much = |given: u64| ever.saturating_sub(given) >= bytes as u64;
@@ -124,14 +124,14 @@ impl Ledger {
         is_much(given)
     }
 
-    /// Takes room for `bytes`, if no more than `most` are held then; false: there is none.
+    /// Takes room for `bytes`, if at most `most` are held then; false if there is none.
     pub(crate) fn reserve(&self, bytes: usize, most: usize) -> bool {
         self.lacks(bytes, most).is_none()
     }
 
-    /// Takes room that there is not, for a block of that group of the unit, until it is the turn of
-    /// the group or the unit ends. So much more may be held meanwhile, but only with what others wait
-    /// for, which must find the room that is kept for it ([`Ledger::most`]).
+    /// Takes room beyond the limit, for a block of that group of the unit, until the group's turn
+    /// comes or the unit ends. Until then this much more may be held, but only for blocks that
+    /// others wait for, which must find the room that is kept for them ([`Ledger::most`]).
     pub(crate) fn lend(&self, of: (UnitId, u64), bytes: usize) {
         let mut waiting = self.waiting();
         *waiting.loans.entry(of).or_default() += bytes;
@@ -140,8 +140,9 @@ impl Ledger {
         self.add(bytes);
     }
 
-    /// Takes back what was lent to that group of the unit and to those before it. Nobody has to wait for
-    /// it: what is held beyond the limit is on its way, and nothing else was let in for it.
+    /// Takes back the loans to that group of the unit and to those before it. No caller has to
+    /// wait: the bytes beyond the limit are about to be given back, and nothing else was admitted
+    /// in their place.
     pub(crate) fn repay(&self, unit: UnitId, group: u64) {
         let mut waiting = self.waiting();
         let mut repaid = 0;
@@ -153,14 +154,14 @@ impl Ledger {
         self.lent.fetch_sub(repaid, Ordering::SeqCst);
     }
 
-    /// It is the turn of that group.
+    /// Notes that the turn of that group has come.
     pub(crate) fn turn(&self, unit: UnitId, group: u64) {
         if self.lent.load(Ordering::Relaxed) > 0 {
             self.repay(unit, group);
         }
     }
 
-    /// Takes room for what somebody else has found room for; what is held then.
+    /// Takes room that another process has found. Returns the bytes held then.
     pub(crate) fn add(&self, bytes: usize) -> usize {
         let bytes = bytes as u64;
         let after = self.taken.ever.fetch_add(bytes, Ordering::SeqCst) + bytes;
@@ -169,8 +170,8 @@ impl Ledger {
         held as usize
     }
 
-    /// Takes room, or says how much has to be given back before there can be any, and how much was
-    /// until now.
+    /// Takes room, or returns how much has to be given back before there can be any, and how much
+    /// was given back so far.
     fn lacks(&self, bytes: usize, most: usize) -> Option<(u64, u64)> {
         let most = most.min(self.most()) as u64;
         let mut taken = self.taken.ever.load(Ordering::SeqCst);
@@ -200,8 +201,8 @@ impl Ledger {
         }
     }
 
-    /// As [`Ledger::reserve`]; but if there is no room, the caller is woken when there may be, and
-    /// when `patience` more has been given back.
+    /// As [`Ledger::reserve`]; but if there is no room, the caller is woken when there may be some,
+    /// and at least `patience` more bytes have been given back.
     pub(crate) fn reserve_or_wait(
         &self,
         bytes: usize,
@@ -216,7 +217,7 @@ impl Ledger {
         }
         self.given.wake_at.fetch_min(given + lack.max(patience as u64), Ordering::SeqCst);
         drop(waiting);
-        // Who gave back before that did not see it.
+        // A giver that came before the store did not see it.
         self.reserve(bytes, most)
     }
 
@@ -229,18 +230,18 @@ impl Ledger {
         }
     }
 
-    /// Whether those who wait would be woken if so much were given back.
+    /// Whether giving back this much would wake the callers that wait.
     pub(crate) fn is_enough(&self, bytes: usize) -> bool {
         let wake_at = self.given.wake_at.load(Ordering::Relaxed);
         wake_at != NEVER && self.given.ever.load(Ordering::Relaxed) + bytes as u64 >= wake_at
     }
 
-    /// Whether somebody waits for room.
+    /// Whether a caller waits for room.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.given.wake_at.load(Ordering::SeqCst) != NEVER
     }
 
-    /// Something has changed that those who wait have to know.
+    /// Wakes all callers that wait, because something has changed.
     pub(crate) fn wake_all(&'static self) {
         let mut waiting = self.waiting();
         let wake_at = match waiting.is_retired {
@@ -266,7 +267,7 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Of what was taken.
+    /// A charge for bytes that were taken.
     pub(crate) fn new(ledger: &'static Ledger, bytes: usize) -> Self {
         Self { ledger, bytes }
     }
@@ -275,19 +276,19 @@ impl Charge {
         self.bytes
     }
 
-    /// What was taken, which is the caller's to give back.
+    /// The bytes taken, which the caller must give back.
     pub(crate) fn into_bytes(mut self) -> usize {
         std::mem::take(&mut self.bytes)
     }
 
-    /// A part of the share, for a part of the block.
+    /// Splits off a part of the share, for a part of the block.
     pub(crate) fn split(&mut self, bytes: usize) -> Charge {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
         Charge { ledger: self.ledger, bytes }
     }
 
-    /// Both shares in one, of the same ledger.
+    /// Joins two shares of the same ledger.
     pub(crate) fn join(&mut self, other: Charge) {
         debug_assert!(std::ptr::eq(self.ledger, other.ledger));
         self.bytes += other.into_bytes();
@@ -347,7 +348,7 @@ mod tests {
         ledger.retire();
         assert!(ledger.waiting().is_retired && !is_free(ledger));
         drop(second);
-        // Another test may have it by now.
+        // Another test may be using it by now.
         assert!(is_free(ledger) || ledger.limit() != 1 << 40);
     }
 
@@ -359,7 +360,7 @@ mod tests {
         ledger.lend((UnitId(1), 7), 20);
         ledger.lend((UnitId(2), 0), 10);
         assert_eq!((ledger.limit(), ledger.most(), ledger.held().0), (100, 160, 135));
-        // Who has no turn gets nothing of it, and who has one what was kept for it.
+        // Without a turn there is none of it, and with one there is what was kept.
         assert!(!ledger.reserve(1, 75) && !ledger.reserve(26, ledger.most()));
         assert!(ledger.reserve(25, ledger.most()));
         ledger.give(25);
@@ -371,7 +372,7 @@ mod tests {
         assert_eq!(ledger.most(), 110);
         ledger.repay(UnitId(2), u64::MAX);
         assert_eq!(ledger.most(), 100);
-        // When what was on its way has come, all is as before.
+        // When everything on its way has arrived, the state is as before.
         assert!(!ledger.reserve(1, ledger.most()));
         ledger.give(60);
         assert!(ledger.reserve(25, ledger.most()) && !ledger.reserve(1, ledger.most()));
@@ -401,7 +402,7 @@ mod tests {
         ledger.give(1);
         assert!(!ledger.is_waited_for());
         own.wait();
-        // Without patience, as soon as there may be room.
+        // Without patience, it is woken when there may be room.
         assert!(!ledger.reserve_or_wait(60, usize::MAX, 0, &own));
         ledger.give(34);
         assert!(ledger.is_waited_for());

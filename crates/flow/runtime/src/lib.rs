@@ -1,5 +1,5 @@
-//! Filter streams: a pipeline of filters, joined by streams of blocks, that keeps slow and fast
-//! copies busy and holds its memory.
+//! Filter streams: a pipeline of filters, connected by streams of blocks, that keeps slow and fast
+//! copies busy and bounds its memory.
 //!
 //! The model is that of DataCutter (M. Beynon et al., Parallel Computing 27(11), 2001), which V.
 //! Melnyk et al. (2024) run on fast sockets: filters with `init`, `process` and `finalize`, units of
@@ -9,28 +9,28 @@
 //! source ──> stream ──> copy 0 ──> stream ──> sink
 //!                  └──> copy 1 ──┘
 //!
-//! graph     filters, ports and streams, and what is wrong with them      graph
-//! running   threads; units of work that are asked for                    running, build, unit
+//! graph     filters, ports and streams, and their checks                 graph
+//! running   threads; units of work that are submitted                    running, build, unit
 //! copy      one thread: takes blocks, calls the filter                   copy, filter, meter, shared
-//! output    cuts what a filter sends into blocks; waits for room         output, cut, tight
+//! output    cuts the output of a filter into blocks; waits for room      output, cut, tight
 //! stream    the blocks between two filters; units and their ends         stream, lanes, block, hand
 //!             dealing: which copy gets the next block                    dealing
-//!             inbox: what nobody has looked for yet                      inbox
-//!             recall: blocks that wait at a slow copy go to others          recall
-//!             merge: the order of what several copies send               merge
+//!             inbox: blocks that no consumer has looked for yet          inbox
+//!             recall: blocks that wait at a slow copy go to others       recall
+//!             merge: the order of the output of several copies           merge
 //!             ledger: how many bytes there are                           ledger
-//!             sizing: how large blocks are, where nobody says so        sizing, tune, race
+//!             sizing: how large blocks are, if that is not given         sizing, tune, race
 //! wakeup    how a copy's thread waits                                    wakeup
 //! report    how units, copies and streams fared                          report
-//! expiry    ends units that nobody wants any more                        expiry
+//! expiry    ends units that are no longer wanted                         expiry
 //! guarantee what is promised for units, and whether it is kept           guarantee
-//! observer  who watches copies and streams while they run                observer
+//! observer  watches copies and streams while they run                    observer
 //! ```
 //!
 //! Inside one process blocks are handed over, not copied. Several processes can run one pipeline,
-//! each its part ([`Graph::place`], [`Graph::start_in`]); a stream has a home, which deals its blocks,
-//! and links to copies elsewhere (home, remote). The memory of a stream is bounded in bytes, from
-//! before a buffer is filled until a filter is through with the block.
+//! each its part ([`Graph::place`], [`Graph::start_in`]); a stream has a home, which deals its
+//! blocks, and links to copies elsewhere (home, remote). The memory of a stream is bounded in
+//! bytes, from before a buffer is filled until a filter is done with the block.
 //!
 //! ```
 //! use seekwire_flow::{Block, Filter, FilterError, Graph, Outputs, Ports, Step, StreamOptions, Unit};

@@ -1,14 +1,14 @@
-//! Puts what several copies send into the order of what they were given.
+//! Puts the output of several copies into the order of their input.
 //!
-//! What a copy sends while it processes one block is a group, numbered as that block is. The groups
-//! go on in the order of their numbers; the blocks of the group whose turn it is go on as they come.
-//! What the copies send when they finalize comes last, in the order of the copies.
+//! The output of a copy for one block is a group, with the number of that block. Groups go on in
+//! the order of their numbers; the blocks of the group whose turn it is go on as they come. Output
+//! from `finalize` comes last, in the order of the copies.
 
 use std::collections::BTreeMap;
 
 use crate::spans::Spans;
 
-/// The group of what copy `copy` sends when it finalizes.
+/// The group of the output from `finalize` of copy `copy`.
 pub(crate) fn last_of(copy: usize) -> u64 {
     (1 << 63) | copy as u64
 }
@@ -22,9 +22,9 @@ pub(crate) fn is_last(group: u64) -> bool {
 pub(crate) struct Merge<T> {
     /// The group whose turn it is.
     next: u64,
-    /// What has come of later groups.
+    /// Items of later groups.
     waiting: BTreeMap<u64, Vec<T>>,
-    /// Later groups of which nothing more comes.
+    /// Later groups that are complete.
     over: Spans,
 }
 
@@ -37,9 +37,9 @@ impl<T> Merge<T> {
         self.next
     }
 
-    /// The item, if it is its turn.
+    /// Returns the item if it is its turn.
     pub(crate) fn add(&mut self, group: u64, item: T) -> Option<T> {
-        // Of a group that is past, nothing comes, unless the sender is mad: then it is soon gone.
+        // Past groups are complete, unless the sender is faulty: then it will soon be gone.
         if group <= self.next {
             return Some(item);
         }
@@ -47,7 +47,7 @@ impl<T> Merge<T> {
         None
     }
 
-    /// Nothing more comes in that group: the items whose turn it is now.
+    /// Completes that group. Returns the items whose turn it is now.
     pub(crate) fn end(&mut self, group: u64) -> Vec<T> {
         let mut ready = Vec::new();
         if group != self.next {
@@ -64,12 +64,12 @@ impl<T> Merge<T> {
         ready
     }
 
-    /// What waits for its turn.
+    /// Items that wait for their turn.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = &T> {
         self.waiting.values().flatten()
     }
 
-    /// How much is kept besides the items: grows with how many groups are under way.
+    /// Number of entries besides the items: grows with the number of groups under way.
     pub(crate) fn entries(&self) -> usize {
         self.waiting.len() + self.over.count()
     }

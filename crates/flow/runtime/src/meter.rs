@@ -1,10 +1,10 @@
-//! Where the time of a copy goes.
+//! How a copy spends its time.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a copy is at.
+/// The state of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Busy = 0,
@@ -12,16 +12,16 @@ pub(crate) enum Phase {
     Blocked = 2,
 }
 
-/// Written by the thread of the copy alone, read by anybody.
+/// Only the thread of the copy writes it; any thread may read it.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Meter {
-    /// For the thread of the copy, which most often goes on with what it is at.
+    /// For the thread of the copy, which mostly stays in the same phase.
     phase: AtomicU8,
     blocks: AtomicU64,
     bytes: AtomicU64,
     rejected: AtomicU64,
-    /// Nanoseconds of waiting for room, without the wait that has not ended.
+    /// Nanoseconds of waiting for room, without a wait that has not ended.
     blocked: AtomicU64,
     times: Mutex<Times>,
 }
@@ -70,7 +70,7 @@ impl Meter {
         self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on; returns what it was at before.
+    /// Enters a phase; returns the previous one.
     pub(crate) fn enter(&self, phase: Phase) -> Phase {
         if self.phase.load(Ordering::Relaxed) == phase as u8 {
             return phase;
@@ -84,7 +84,7 @@ impl Meter {
     }
 
     pub(crate) fn processed(&self, bytes: usize) {
-        // There is one who writes.
+        // Only one thread writes.
         let add = |to: &AtomicU64, more: u64| {
             to.store(to.load(Ordering::Relaxed) + more, Ordering::Relaxed);
         };
@@ -96,12 +96,12 @@ impl Meter {
         self.rejected.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The waits for room that have ended.
+    /// The finished waits for room.
     pub(crate) fn blocked(&self) -> Duration {
         Duration::from_nanos(self.blocked.load(Ordering::Relaxed))
     }
 
-    /// Until now.
+    /// The times until now.
     pub(crate) fn read(&self) -> Times {
         let mut times = self.times();
         times.count(Instant::now());

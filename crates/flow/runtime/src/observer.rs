@@ -1,4 +1,4 @@
-//! Who watches a pipeline while it runs: what each copy is at, and what streams hold.
+//! Observers of a running pipeline: what each copy does, and how much streams hold.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,70 +10,71 @@ use crate::panics::caught;
 use crate::tune::SizeDecision;
 use crate::unit::UnitId;
 
-/// Hears what the copies of a running pipeline do, in their threads and in those that hear of other
-/// processes: it should take no longer than these can wait. One that takes longer than the
-/// [patience](crate::Job::patience) lets others think that this process is lost. Copies and streams are numbered as [`Running::copies`](crate::Running::copies) and
-/// [`Running::streams`](crate::Running::streams) list them. Where several processes run the pipeline,
-/// it hears of what is in its own.
+/// Observes the copies of a running pipeline, in their threads and in those that read from other
+/// processes: a call should not take longer than these can wait. One that takes longer than the
+/// [patience](crate::Job::patience) makes other processes believe that this one is lost. Copies and
+/// streams are numbered as [`Running::copies`](crate::Running::copies) and
+/// [`Running::streams`](crate::Running::streams) list them. If several processes run the pipeline,
+/// an observer sees only its own process.
 ///
-/// The spans of a copy are nested: each that begins ends before the one around it, unless the
-/// pipeline is watched no longer.
+/// The spans of a copy are nested: each one ends before the one around it, unless the observation
+/// stops.
 pub trait Observer: Send + Sync {
-    /// A copy begins something.
+    /// A copy begins a span.
     fn began(&self, copy: usize, span: Span, at: Instant);
 
-    /// A copy ends what it began last.
+    /// A copy ends the span that it began last.
     fn ended(&self, copy: usize, at: Instant);
 
-    /// What a stream held at that time, in bytes.
+    /// The number of bytes that a stream held at that time.
     fn held(&self, stream: usize, bytes: usize, at: Instant);
 
-    /// Blocks of a stream were dealt. With policies that deal at once it is told when the copy takes
-    /// them.
+    /// Blocks of a stream were dealt. With policies that deal at once this is called when the copy
+    /// takes them.
     fn dealt(&self, stream: usize, deal: &Deal, at: Instant) {
         let _ = (stream, deal, at);
     }
 
-    /// A block that a copy has had for longer than is usual was given to a second one, too.
+    /// A block that a copy has had for unusually long was also given to a second one.
     fn hedged(&self, stream: usize, hedge: &Hedge, at: Instant) {
         let _ = (stream, hedge, at);
     }
 
-    /// A stream that finds the size of its blocks has chosen another one. Where several processes
+    /// A stream that chooses the size of its blocks has chosen another one. If several processes
     /// send to it, each has its own.
     fn sized(&self, stream: usize, decision: &SizeDecision, at: Instant) {
         let _ = (stream, decision, at);
     }
 }
 
-/// What a copy does.
+/// An activity of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Span {
-    /// The filter is called: a unit begins.
+    /// The filter is called to begin a unit.
     Init {
-        /// Which.
+        /// The unit.
         unit: UnitId,
     },
     /// The filter is called with a block.
     Process {
-        /// Of which unit it is.
+        /// Its unit.
         unit: UnitId,
         /// Its number.
         sequence: u64,
-        /// How long it is.
+        /// Its length.
         bytes: usize,
         /// The number of the input port.
         port: usize,
     },
     /// The filter, a source, is called for blocks.
     Generate {
-        /// Of which unit.
+        /// The unit.
         unit: UnitId,
     },
-    /// The filter is called: a unit is over.
+    /// The filter is called to end a unit.
     Finalize {
-        /// Which.
+        /// The unit.
         unit: UnitId,
     },
     /// It waits for something to do.
@@ -85,7 +86,7 @@ pub enum Span {
     },
 }
 
-/// One copy, and who watches it, if anybody does.
+/// One copy, and its observer, if any.
 #[derive(Clone)]
 pub(crate) struct Watch {
     pub(crate) observer: Option<Arc<dyn Observer>>,
@@ -95,12 +96,12 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) fn began(&self, span: impl FnOnce() -> Span) {
         if let Some(observer) = &self.observer {
-            // A copy must not end with who watches it.
+            // A panic of the observer must not end the copy.
             let _ = caught(|| observer.began(self.copy, span(), Instant::now()));
         }
     }
 
-    /// Of these streams, it is told what they hold now.
+    /// Reports the end of the span, and how much these streams hold now.
     pub(crate) fn ended(&self, streams: impl Iterator<Item = (usize, &'static Ledger)>) {
         if let Some(observer) = &self.observer {
             let now = Instant::now();

@@ -1,11 +1,11 @@
-//! Where the bytes of a block come from, so that an error can name it.
+//! The source of the bytes of a block, so that an error can name it.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The longest name of a source in bytes; of a longer one, this much of its end is kept.
+/// The longest name of a source in bytes; of a longer one, only the end is kept.
 const LONGEST: usize = 255;
 
 /// A source, such as a file, and the position in it at which a block begins.
@@ -34,7 +34,7 @@ impl Origin {
         Self { source: Arc::clone(&self.source), position }
     }
 
-    /// Uses the memory of the other one if the source is the same.
+    /// Shares the memory of the last name if the source is the same.
     pub(crate) fn share(mut self, last: &mut Option<Arc<str>>) -> Self {
         match last {
             Some(last) if **last == *self.source => self.source = Arc::clone(last),
@@ -53,7 +53,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Another process may send any name.
+/// Limits the length: another process may send any name.
 fn short<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<str>, D::Error> {
     let source = String::deserialize(from)?;
     match source.len() {

@@ -24,15 +24,14 @@ use crate::tight;
 use crate::unit::{Open, UnitId};
 use crate::wakeup::Wakeup;
 
-/// Who finds no room waits at first until there is much: a wake-up for each block that fits would
-/// cost more than the block. But no longer than that.
+/// A copy that finds no room first waits until there is much: a wake-up for each block that fits
+/// would cost more than the block. After this long it takes what there is.
 const PATIENCE: Duration = Duration::from_micros(500);
 
-/// Much are so many blocks. The timer of such a wait costs as much as some of them.
+/// This many blocks are much. The timer of such a wait costs as much as some of them.
 const PATIENCE_BLOCKS: usize = 32;
 
-/// The unit of work has ended, so nobody wants what was to be sent. A filter returns it as its own
-/// error.
+/// The unit of work has ended, so its output is not needed. A filter returns it as its own error.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("the unit of work has ended")]
 pub struct Ended;
@@ -52,19 +51,19 @@ pub struct TooLarge {
 fn advice(most: usize) -> &'static str {
     match most {
         LONGEST_PAYLOAD => {
-            "no block is larger that goes to another process; have it cut into blocks"
+            "blocks to other processes cannot be larger; have it cut into blocks"
         }
         _ => "raise its limit, or have it cut into blocks",
     }
 }
 
-/// An idempotent filter sends something that no block has asked for.
+/// An idempotent filter sends output that does not belong to a block.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("stream {0} comes from an idempotent filter, which cannot send in init or finalize")]
 pub struct NotOfABlock(Arc<str>);
 
-/// Several copies send to an ordered stream, and this one has no block yet that says where its own
-/// belong.
+/// Several copies send to an ordered stream, and this one has no block yet that gives its output a
+/// place.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("stream {0} is ordered: where there are several copies, a filter cannot send in init")]
 pub struct NoOrderYet(Arc<str>);
@@ -72,7 +71,7 @@ pub struct NoOrderYet(Arc<str>);
 #[path = "together.rs"]
 mod together;
 
-/// One end of a stream, at one copy of the filter that sends.
+/// One end of a stream, at one copy of the sending filter.
 pub(crate) struct Outlet {
     pub(crate) stream: Way,
     pub(crate) cut: Cut,
@@ -93,7 +92,7 @@ impl Way {
         }
     }
 
-    /// The number of the stream, and what is held of it here.
+    /// The number of the stream, and the ledger for its bytes here.
     pub(crate) fn account(&self) -> (usize, &'static Ledger) {
         match self {
             Self::Here(stream) => (stream.number(), stream.ledger),
@@ -105,7 +104,7 @@ impl Way {
         self.account().0
     }
 
-    /// Where the stream finds the sizes of its blocks.
+    /// Set for a stream that chooses the size of its blocks.
     fn sizing(&self) -> Option<&Sizing> {
         match self {
             Self::Here(stream) => stream.sizing.as_ref(),
@@ -113,7 +112,7 @@ impl Way {
         }
     }
 
-    /// Of its next block, which is one of that unit, where the stream finds it.
+    /// The size of the next block, which is for that unit, if the stream chooses it.
     fn next_size(&self, unit: UnitId) -> Option<usize> {
         let (size, decision) = self.sizing()?.next(unit);
         let observer = match self {
@@ -137,7 +136,7 @@ impl Way {
         }
     }
 
-    /// Whether what comes of one block has to stay apart from what comes of others.
+    /// True if the outputs of different input blocks must not be mixed.
     fn keeps_groups(&self) -> bool {
         match self {
             Self::Here(stream) => stream.keeps_groups(),
@@ -174,26 +173,26 @@ impl Way {
     }
 }
 
-/// What a copy has sent of a unit and is not a whole block yet, for each outlet of each port.
+/// Output of a copy for a unit that is not a whole block yet, for each outlet of each port.
 #[derive(Default)]
 pub(crate) struct Filling(Vec<Vec<Slot>>);
 
 #[derive(Default)]
 struct Slot {
     partial: Option<Partial>,
-    /// Blocks that are whole, while there are more in the copy's hand.
+    /// Whole blocks, kept while there are more in the copy's hand.
     outbox: Vec<Queued>,
-    /// Room that was taken for the blocks that come next, while there are more in the hand.
+    /// Room that was taken for the next blocks, while there are more in the hand.
     ahead: usize,
-    /// Blocks that were sent of the group.
+    /// Number of blocks sent for the group.
     index: u32,
 }
 
 struct Partial {
     bytes: Vec<u8>,
-    /// Of the first byte.
+    /// Origin of the first byte.
     origin: Option<Origin>,
-    /// Of the whole block.
+    /// Size of the whole block.
     size: usize,
     charge: Charge,
 }
@@ -205,19 +204,19 @@ impl Filling {
     }
 }
 
-/// Where a filter sends to, while it is called.
+/// The outputs of a filter, during a call.
 pub struct Outputs<'a> {
     pub(crate) outlets: &'a [Vec<Outlet>],
     pub(crate) filling: &'a mut Filling,
     pub(crate) unit: &'a Open,
-    /// The copy that sends.
+    /// The sending copy.
     pub(crate) copy: usize,
     pub(crate) group: u64,
-    /// Where the block comes from that makes up the group.
+    /// The input that provided the group's block.
     pub(crate) input: Option<&'a Input>,
-    /// It is called for the first time.
+    /// True during `init`.
     pub(crate) is_init: bool,
-    /// Blocks that the copy has in its hand with the one that it is called for; 0: it has only this.
+    /// Blocks in the copy's hand, including the one being processed; 0 if it has only this one.
     pub(crate) in_hand: usize,
     pub(crate) meter: &'a Meter,
     pub(crate) watch: &'a Watch,
@@ -226,20 +225,21 @@ pub struct Outputs<'a> {
     pub(crate) held: Option<Vec<(usize, Bytes)>>,
     /// Called for each rejection, with its reason.
     pub(crate) tell: &'a dyn Fn(&str),
-    /// Of the bytes that are sent.
+    /// Origin of the bytes that are sent.
     pub(crate) origin: Option<Origin>,
-    /// The position in the source of each byte that is sent is known.
+    /// True if the origin gives the position of each byte sent.
     pub(crate) is_source: bool,
 }
 
 impl Outputs<'_> {
-    /// Sends bytes to the output port with this number; to each stream there, if there are several.
-    /// Waits while there is no room.
+    /// Sends bytes to the output port with this number; to each of its streams, if there are
+    /// several. Waits until there is room.
     ///
-    /// A buffer that is mostly empty is replaced by a smaller one, so that a block takes hardly more
-    /// than its part of the limit, except for up to 256 short ones in a stream. But blocks that are cut out of `bytes` share its memory, as do bytes
-    /// of which the filter, or whoever it has them from, keeps others, and each takes only its own
-    /// part: what is sent at once is the filter's to bound, and a small piece of a large block to copy.
+    /// A buffer that is mostly empty is replaced by a smaller one, so that a block takes hardly
+    /// more memory than its part of the limit, except for up to 256 short ones in a stream. But
+    /// blocks that are cut out of `bytes` share its memory, as do bytes whose buffer is still used
+    /// by the filter or its source, and each is charged only for its own part: it is up to the
+    /// filter to bound what it sends at once, and to copy a small piece of a large block.
     ///
     /// # Errors
     ///
@@ -256,30 +256,29 @@ impl Outputs<'_> {
         }
     }
 
-    /// Tells where the bytes of the next [`send`](Self::send) come from: they follow one another there.
-    /// An error of a filter behind then names the source.
+    /// Sets the origin of the bytes of the next [`send`](Self::send), which are consecutive there.
+    /// An error of a later filter then names the source.
     ///
-    /// A [`blockwise`](crate::Graph::blockwise) filter need not call this: all that it sends has the origin of
-    /// its block.
+    /// A [`blockwise`](crate::Graph::blockwise) filter need not call this: all its output has the
+    /// origin of its block.
     pub fn begins_at(&mut self, origin: Origin) {
         self.origin = Some(origin);
         self.is_source = true;
     }
 
-    /// The origin of what comes so many bytes behind the beginning.
+    /// The origin of the byte at this offset from the beginning.
     fn origin_after(&self, bytes: usize) -> Option<Origin> {
         let origin = self.origin.as_ref()?;
         Some(if self.is_source { origin.skip(bytes as u64) } else { origin.clone() })
     }
 
-    /// Tells that something of the input was rejected, for that reason, and counts it; the unit goes
-    /// on.
+    /// Reports and counts that some of the input was rejected, for that reason; the unit goes on.
     pub fn reject(&mut self, why: &str) {
         self.meter.rejected();
         (self.tell)(why);
     }
 
-    /// As [`send`](Self::send), when it is known that the block is not rejected.
+    /// As [`send`](Self::send), but deferred until it is known that the block is not rejected.
     fn hold(&mut self, port: usize, bytes: Bytes) -> Result<(), FilterError> {
         let held = self.held.iter().flatten().filter(|(to, _)| *to == port);
         let all = held.map(|(_, bytes)| bytes.len()).sum::<usize>();
@@ -291,7 +290,7 @@ impl Outputs<'_> {
         Ok(())
     }
 
-    /// Sends what is held.
+    /// Sends the deferred output.
     pub(crate) fn release(&mut self) -> Result<(), FilterError> {
         for (port, bytes) in self.held.take().unwrap_or_default() {
             self.send_now(port, bytes)?;
@@ -300,7 +299,7 @@ impl Outputs<'_> {
     }
 
     fn send_now(&mut self, port: usize, mut bytes: Bytes) -> Result<(), FilterError> {
-        // Before it is anybody else's, too.
+        // Before it is shared.
         let is_looked_at = |outlet: &Outlet| {
             let len = bytes.len();
             outlet.cut.keeps(len) && tight::is_worth_it(len, outlet.stream.ledger())
@@ -327,13 +326,13 @@ impl Outputs<'_> {
         }
     }
 
-    /// The unit of work that the filter is called for.
+    /// The unit of work of this call.
     #[must_use]
     pub fn unit(&self) -> UnitId {
         self.unit.rank.unit
     }
 
-    /// Whether the unit of work has ended early, so that it is no use to go on.
+    /// Whether the unit of work has ended early, so that there is no point in going on.
     #[must_use]
     pub fn is_ended(&self) -> bool {
         self.unit.is_closed()
@@ -386,7 +385,7 @@ impl Outputs<'_> {
                     self.emit(port, at, bytes.split_to(size), origin)?;
                     continue;
                 }
-                // Room for all of it, before it is filled.
+                // Take room for the whole block before it is filled.
                 let charge = self.charge(port, at, size + OVERHEAD)?;
                 let bytes = Vec::with_capacity(size);
                 self.filling.0[port][at].partial = Some(Partial { bytes, origin, size, charge });
@@ -401,7 +400,7 @@ impl Outputs<'_> {
         Ok(())
     }
 
-    /// Of the next block.
+    /// The size of the next block.
     fn next_size(&self, port: usize, at: usize) -> usize {
         let outlet = &self.outlets[port][at];
         match outlet.cut {
@@ -434,7 +433,7 @@ impl Outputs<'_> {
             let held = &self.filling.0[port][at].partial;
             let held = held.as_ref().map_or(0, |held| held.charge.bytes());
             let stream = &self.outlets[port][at].stream;
-            // Each copy has its share: none waits for what another one holds and fills.
+            // Each copy has its share: none waits for room that another one holds and fills.
             self.check_size(stream, held + more, stream.share())?;
             let more = if more > 0 { Some(self.charge(port, at, more)?) } else { None };
             let Some(partial) = &mut self.filling.0[port][at].partial else { continue };
@@ -458,7 +457,7 @@ impl Outputs<'_> {
         Err(TooLarge { stream: Arc::clone(stream.name()), bytes, most }.into())
     }
 
-    /// Waits for room.
+    /// Takes room, waiting for it if needed.
     fn charge(&mut self, port: usize, at: usize, bytes: usize) -> Result<Charge, FilterError> {
         self.reserve(port, at, bytes)?;
         Ok(Charge::new(self.outlets[port][at].stream.ledger(), bytes))
@@ -487,8 +486,8 @@ impl Outputs<'_> {
             if stream.ledger().reserve(bytes, most) {
                 break Ok(());
             }
-            // What is held may never fall that far, so patience ends. Of an ordered stream, a block
-            // that has come may be the one that all wait for.
+            // The stream may never hold that little, so patience ends. In an ordered stream, a
+            // block that has arrived may be the one that all others wait for.
             let much = stream.ledger().limit() / 4;
             let is_patient =
                 before.is_none() && !stream.is_ordered() && much >= PATIENCE_BLOCKS * bytes;
@@ -496,16 +495,16 @@ impl Outputs<'_> {
             if stream.ledger().reserve_or_wait(bytes, most, patience, self.wakeup) {
                 break Ok(());
             }
-            // From here on this thread is woken. What was read before may have changed since.
+            // From here on this thread is woken. The values read before may have changed since.
             if self.unit.is_closed() || stream.most(self.unit, self.group) != most {
                 continue;
             }
             let input = self.input.filter(|_| stream.is_ordered());
             if input.is_some_and(|input| input.has_earlier(self.copy, self.unit, self.group)) {
-                // Everybody waits for that block, which only comes when this one is sent.
+                // All others wait for that block, which only comes after this one is sent.
                 stream.ledger().lend((self.unit(), self.group), bytes);
                 if self.unit.is_closed() {
-                    // Perhaps nobody takes it back any more.
+                    // Perhaps no later call would take it back.
                     stream.ledger().repay(self.unit(), u64::MAX);
                 }
                 break Ok(());
@@ -537,8 +536,8 @@ impl Outputs<'_> {
         self.give(port, at, Queued { origin: partial.origin, ..block });
     }
 
-    /// What was begun is sent: all of it at the end of the unit, else where groups must not be
-    /// joined.
+    /// Sends partly filled blocks: all of them at the end of the unit, otherwise only where groups
+    /// must not be joined.
     pub(crate) fn flush(&mut self, is_end: bool) {
         for port in 0..self.outlets.len() {
             for at in 0..self.outlets[port].len() {
@@ -549,7 +548,7 @@ impl Outputs<'_> {
         }
     }
 
-    /// Nothing more comes in this group.
+    /// The group is complete.
     pub(crate) fn end_group(&mut self) {
         let slots = self.filling.0.iter_mut().flatten();
         for (outlet, slot) in self.outlets.iter().flatten().zip(slots) {
@@ -562,7 +561,7 @@ impl Outputs<'_> {
         }
     }
 
-    /// What comes from now on comes at the end of the unit.
+    /// From now on, the output is that of the end of the unit.
     pub(crate) fn begin_last(&self) {
         for outlet in self.outlets.iter().flatten() {
             match &outlet.stream {
@@ -572,7 +571,7 @@ impl Outputs<'_> {
         }
     }
 
-    /// Nothing more comes of this unit.
+    /// The output for this unit is complete.
     pub(crate) fn end(&self) {
         for outlet in self.outlets.iter().flatten() {
             match &outlet.stream {

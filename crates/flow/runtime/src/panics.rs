@@ -1,13 +1,13 @@
-//! Panics of others' code: filters, blocks' memory and those who watch.
+//! Panics in foreign code: filters, the memory of blocks, and observers.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Calls others' code. What is left when it panics must be fit to be used again, or not be used.
+/// Calls foreign code. The state left after a panic must be fit for use, or not be used.
 ///
 /// # Errors
 ///
-/// What the panic says.
+/// The message of the panic.
 pub(crate) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(call)).map_err(text_of)
 }
@@ -15,7 +15,7 @@ pub(crate) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
 fn text_of(panic: Box<dyn Any + Send>) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    // What was thrown may throw when it is dropped, and that again: it is not dropped twice.
+    // The payload may panic when it is dropped, and the new payload again: that one is leaked.
     if let Err(again) = catch_unwind(AssertUnwindSafe(move || drop(panic))) {
         std::mem::forget(again);
     }

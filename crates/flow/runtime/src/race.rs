@@ -1,55 +1,56 @@
-//! Sizes of blocks, compared by what they are for: how fast bytes pass with them.
+//! Compares sizes of blocks by the throughput that they achieve.
 //!
-//! What a block costs is fitted while a pipeline runs (tune), and the size that follows from alpha, beta
-//! and c is the first guess. But times far below 100 us have errors as large as what is to be told
-//! apart, and the paper's model knows nothing of caches or of threads that wake one another. So sizes
-//! around the guess run against each other: in each round every size that is left has a stretch of
-//! bytes, and those that are clearly slower than the best are out (successive elimination: E.
-//! Even-Dar, S. Mannor, Y. Mansour, "Action elimination and stopping conditions for the multi-armed
-//! bandit", JMLR 7, 2006). Of those that are as good as the best, the one nearest to the guess wins:
-//! where sizes make no difference, the model is right about latency and equal shares. Later, now and
-//! then, the neighbours have another chance, and where bytes suddenly take another time, all have.
+//! The cost of a block is fitted while a pipeline runs (tune), and the size that follows from
+//! alpha, beta and c is the first guess. But times far below 100 us have errors as large as the
+//! differences, and the paper's model does not include caches or threads that wake one another. So
+//! sizes around the guess race against each other: in each round every remaining size gets a
+//! stretch of bytes, and those that are clearly slower than the best drop out (successive
+//! elimination: E. Even-Dar, S. Mannor, Y. Mansour, "Action elimination and stopping conditions for
+//! the multi-armed bandit", JMLR 7, 2006). Of those that are as good as the best, the one nearest
+//! to the guess wins: if sizes make no difference, the model is right about latency and equal
+//! shares. From time to time the neighbours get another chance, and if the time for bytes changes
+//! suddenly, all sizes do.
 //!
-//! Here is no clock and no lock: times are given, so that tests can play them.
+//! This module has no clock and no lock: callers pass the time, so that tests can simulate it.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use crate::tune::Bounds;
 
-/// A stretch has as many bytes as the stream may hold, between these.
+/// A stretch has as many bytes as the stream may hold, within these bounds.
 const STRETCH: Range<usize> = 1 << 20..16 << 20;
 
-/// It takes no less: shorter ones say more about the scheduler.
+/// A stretch takes at least this long: shorter ones measure the scheduler rather than the size.
 const LEAST_TIME: Duration = Duration::from_millis(4);
 
-/// A unit of so many stretches is measured in its midst, and shorter ones as a whole, with how they
-/// begin and end.
+/// A unit of at least this many stretches is measured in its middle; shorter ones are measured as a
+/// whole, including how they begin and end.
 const LONG: usize = 4;
 
 /// How many times smaller or larger than the guess sizes may be, as powers of two.
 const REACH: Range<i32> = -4..8;
 
-/// Who takes so many times as long as the best is out, after each round.
+/// After each round, a size that takes this many times as long as the best is out.
 const OUT: [f64; 6] = [1.5, 1.3, 1.2, 1.12, 1.08, 1.06];
 
-/// Sizes are as good as the best up to here.
+/// Sizes within this factor of the best count as equally good.
 const EQUAL: f64 = 1.02;
 
-/// A size is kept until another one is better by such a factor.
+/// A size is kept until another one is better by this factor.
 const HYSTERESIS: f64 = 1.04;
 
-/// Neighbours have another chance after so many stretches; each time that nothing changes, after
-/// twice as many, up to there.
+/// Neighbours get another chance after this many stretches; whenever nothing changes, after twice
+/// as many, up to the end of this range.
 const AGAIN: Range<u32> = 128..1024;
 
-/// A stretch took another time if that differs by more than such a factor.
+/// The time of a stretch has changed if it differs by more than this factor.
 const OTHER: f64 = 1.6;
 
-/// After so many of these in a row, all sizes have another chance.
+/// After this many such stretches in a row, all sizes get another chance.
 const STRIKES: u32 = 6;
 
-/// A size, and the seconds that bytes took with it.
+/// A size, and the seconds per byte measured with it.
 #[derive(Clone, Debug)]
 struct Runner {
     size: usize,
@@ -57,7 +58,7 @@ struct Runner {
 }
 
 impl Runner {
-    /// The middle one; of two, the smaller one: what disturbs only adds time.
+    /// The median; of two, the smaller one: disturbances only add time.
     fn time(&self) -> f64 {
         let mut times = self.times.clone();
         times.sort_by(f64::total_cmp);
@@ -65,38 +66,38 @@ impl Runner {
     }
 }
 
-/// What was found.
+/// The outcome of a race.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Found {
     pub(crate) size: usize,
-    /// Each size that was tried, and the bytes per second that passed.
+    /// The bytes per second measured with each size that was tried.
     pub(crate) rates: Vec<(usize, u64)>,
 }
 
-/// What happens now.
+/// The current phase.
 #[derive(Debug)]
 enum Phase {
-    /// The model decides, until that many stretches have passed.
+    /// The model decides, until this many more stretches have passed.
     Guess { left: u32 },
-    /// Those that are left, and who runs.
+    /// The runners that are left, and the one that runs now.
     Race { round: usize, at: usize, left: Vec<usize>, is_full: bool },
-    /// The size is found; what it takes, as a mean of the last stretches.
+    /// The size is chosen; `time` is the mean of the last stretches.
     Kept { time: Option<f64>, left: u32, strikes: u32 },
 }
 
-/// The stretch that is measured.
+/// The stretch being measured.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
-    /// When it began, and how many bytes passed since.
+    /// When it began, and how many bytes have passed since.
     began: Duration,
     bytes: usize,
-    /// So many bytes before are blocks that were cut before; then it begins.
+    /// Bytes to skip, in blocks that were cut earlier; then the stretch begins.
     skip: usize,
-    /// It began with a unit of work.
+    /// True if it began with a unit of work.
     is_whole: bool,
 }
 
-/// Sizes of the blocks of one end of a stream, compared while it runs.
+/// Compares sizes of the blocks of one end of a stream while it runs.
 #[derive(Debug)]
 pub(crate) struct Race {
     bounds: Bounds,
@@ -110,7 +111,7 @@ pub(crate) struct Race {
 }
 
 impl Race {
-    /// `held` is what the stream may hold: so many bytes may be on their way.
+    /// `held` is the limit of the stream: so many bytes may be on their way.
     pub(crate) fn new(bounds: Bounds, held: usize) -> Self {
         Self {
             bounds,
@@ -123,12 +124,12 @@ impl Race {
         }
     }
 
-    /// Whether the model's size is of no more use.
+    /// Whether the model's size does not apply any more.
     pub(crate) fn has_begun(&self) -> bool {
         !matches!(self.phase, Phase::Guess { .. })
     }
 
-    /// The size that runs, if that is not the one which was found or guessed.
+    /// The size that is tried now, if it differs from the chosen or guessed one.
     pub(crate) fn trial(&self) -> Option<usize> {
         match &self.phase {
             Phase::Race { at, left, .. } => Some(self.runners[left[*at]].size),
@@ -136,9 +137,9 @@ impl Race {
         }
     }
 
-    /// So many bytes were cut into blocks, until `now`, before the first one of a unit
-    /// (`is_unit`) or in its midst. The model thinks that blocks should have `guess`, and they have
-    /// `size` where nothing was found. What was found, if something was.
+    /// Notes that `bytes` were cut into blocks until `now`, before the first block of a unit
+    /// (`is_unit`) or in its middle. The model's size is `guess`; `size` is the current one.
+    /// Returns the result of a race that has just ended with another size.
     pub(crate) fn passed(
         &mut self,
         bytes: usize,
@@ -164,7 +165,7 @@ impl Race {
                     *known = Some(before + (time - before) / 8.0);
                 }
                 *left = left.saturating_sub(1);
-                // Where it changes all the time, that is no reason to try ever again.
+                // If it changes all the time, that is no reason to race again and again.
                 if *left == 0 {
                     self.begin(size, guess, false);
                 } else if *strikes >= STRIKES && *left + AGAIN.start / 2 <= self.again {
@@ -176,7 +177,7 @@ impl Race {
         }
     }
 
-    /// What a byte has taken, at the end of a stretch.
+    /// The time per byte, at the end of a stretch.
     fn measure(&mut self, bytes: usize, is_unit: bool, now: Duration) -> Option<f64> {
         let whole = Stretch { began: now, bytes: 0, skip: 0, is_whole: true };
         let Some(stretch) = &mut self.stretch else {
@@ -195,9 +196,9 @@ impl Race {
         let within = Stretch { skip: self.least, is_whole: false, ..whole };
         match (stretch.is_whole, is_unit) {
             (true, true) if is_enough => self.stretch = Some(whole),
-            // It goes on with another unit.
+            // The stretch continues with another unit.
             (true, true) => return None,
-            // The unit is long: how it began says little.
+            // The unit is long: its beginning is not representative.
             (true, false) => {
                 if all >= LONG * self.least && took >= LEAST_TIME {
                     self.stretch = Some(within);
@@ -214,12 +215,12 @@ impl Race {
         Some(took.as_secs_f64() / all as f64)
     }
 
-    /// All sizes around the guess run, or the neighbours of the one that was found.
+    /// Starts a race of all sizes around the guess, or of the chosen size and its neighbours.
     fn begin(&mut self, size: usize, guess: usize, is_full: bool) {
         let around = if is_full { guess } else { size }.max(1);
         let reach = if is_full { REACH } else { -1..2 };
         let floor = around.ilog2() as i32;
-        // The nearer one.
+        // Round to the nearer power of two.
         let power = if around - (1 << floor) < (1 << floor) / 2 { floor } else { floor + 1 };
         let sizes = reach.map(|step| 1_usize.checked_shl((power + step).max(0) as u32));
         let sizes = sizes.map(|size| self.bounds.nearest(size.unwrap_or(usize::MAX)));
@@ -235,7 +236,7 @@ impl Race {
         self.phase = Phase::Race { round: 0, at: 0, left, is_full };
     }
 
-    /// Who runs has passed a stretch.
+    /// Ends a stretch of the size that runs.
     fn lap(&mut self, time: f64, guess: usize) -> Option<Found> {
         let Phase::Race { round, at, left, is_full } = &mut self.phase else { return None };
         self.runners[left[*at]].times.push(time);
@@ -247,7 +248,7 @@ impl Race {
         let time = |runner: &usize| self.runners[*runner].time();
         let best = left.iter().map(time).fold(f64::INFINITY, f64::min);
         left.retain(|runner| time(runner) <= OUT[*round] * best);
-        // There and back, so that what becomes slower or faster meanwhile is nobody's fault.
+        // Reverse the order, so that a drift of the speed favours no size.
         left.reverse();
         *round += 1;
         if left.len() > 1 && *round < OUT.len() {

@@ -1,11 +1,11 @@
-//! Sizes that run against each other, where a function says what a byte takes.
+//! Races of sizes, in which a function gives the time for a byte.
 
 use super::*;
 
 const BOUNDS: Bounds = Bounds { least: 1 << 10, most: 1 << 20, record: 1 };
 const UNIT: usize = 8 << 20;
 
-/// A stream that is played.
+/// A simulated stream.
 struct Played {
     race: Race,
     now: Duration,
@@ -21,8 +21,8 @@ impl Played {
         Self { race, now: Duration::ZERO, size, changes: 0, random }
     }
 
-    /// So many units of so many bytes, where a byte of a block of a size takes so many nanoseconds,
-    /// up to a part more.
+    /// Passes units of this many bytes, in which a byte takes `of(size)` nanoseconds, plus at most
+    /// the fraction `noise` of that.
     fn units(&mut self, units: usize, bytes: usize, guess: usize, noise: f64, of: fn(f64) -> f64) {
         for _ in 0..units {
             let mut passed = 0;
@@ -44,7 +44,7 @@ impl Played {
     }
 }
 
-/// Blocks that cost something, and of which large ones leave the cache.
+/// Blocks have a fixed cost, and large ones leave the cache.
 fn valley(size: f64) -> f64 {
     1.0 + 4096.0 / size + size / (512.0 * 1024.0)
 }

@@ -16,9 +16,9 @@ use crate::unit::UnitId;
 /// A unit that was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnitReport {
-    /// Which.
+    /// Its number.
     pub unit: UnitId,
-    /// From when it was asked for until the last copy was through with it.
+    /// From its submission until the last copy was done with it.
     pub took: Duration,
 }
 
@@ -38,24 +38,24 @@ pub enum Failure {
         /// The name of the filter.
         #[serde(with = "text")]
         filter: Arc<str>,
-        /// Counts its copies from 0.
+        /// The number of the copy, from 0.
         copy: usize,
-        /// The host of the copy, where several processes run the pipeline.
+        /// The host of the copy, if several processes run the pipeline.
         #[serde(with = "maybe_text")]
         host: Option<Arc<str>>,
-        /// The sequence number of the block that it was given; `None` in `init`, `generate` and
-        /// `finalize`.
+        /// The sequence number of the block that was being processed; `None` in `init`, `generate`
+        /// and `finalize`.
         block: Option<u64>,
         /// The [origin](crate::Block::origin) of that block.
         origin: Option<Origin>,
-        /// What it returned, or its panic.
+        /// Its error, or its panic.
         #[serde(with = "text")]
         error: Arc<str>,
     },
     /// A process that runs a part of the pipeline is gone, and no other can do its work.
     #[error("rank {rank} on {host} was lost: {why}")]
     Lost {
-        /// Which.
+        /// Its rank.
         rank: u32,
         /// Its host.
         #[serde(with = "text")]
@@ -64,7 +64,7 @@ pub enum Failure {
         #[serde(with = "text")]
         why: Arc<str>,
     },
-    /// Its argument is longer than the processes of a pipeline tell each other.
+    /// Its argument is longer than messages between processes can be.
     #[error("the argument of unit {unit} has {bytes} bytes, more than {most}")]
     LongArgument {
         /// The unit.
@@ -74,13 +74,13 @@ pub enum Failure {
         /// The greatest length.
         most: usize,
     },
-    /// Its deadline has passed, and then nobody wanted it any more.
+    /// Its deadline has passed, and the unit was to expire then.
     #[error("unit {unit} was not done by its deadline")]
     Late {
         /// The unit.
         unit: UnitId,
     },
-    /// Somebody cancelled it.
+    /// It was cancelled.
     #[error("cancelled")]
     Cancelled,
     /// The pipeline was stopped.
@@ -89,7 +89,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The same, if it is that of a filter, of another unit.
+    /// The same failure for another unit, if it is that of a filter.
     pub(crate) fn of(&self, unit: UnitId) -> Self {
         let mut other = self.clone();
         if let Self::Filter { unit: of, .. } = &mut other {
@@ -108,24 +108,25 @@ fn at(block: Option<u64>, origin: Option<&Origin>) -> String {
     block.map(|block| format!(", block {block}{origin}")).unwrap_or_default()
 }
 
-/// Where the time of one copy of a filter went. The three add up to the time since it was started.
+/// How one copy of a filter spent its time. The three times add up to the time since it was
+/// started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyReport {
     /// The name of the filter.
     #[serde(with = "text")]
     pub filter: Arc<str>,
-    /// Counts its copies from 0.
+    /// The number of the copy, from 0.
     pub copy: usize,
     /// The process that it runs in.
     pub process: u32,
-    /// The host of that, where several processes run the pipeline.
+    /// The host of that process, if several run the pipeline.
     #[serde(with = "maybe_text")]
     pub host: Option<Arc<str>>,
-    /// In the filter.
+    /// Time in the filter.
     pub busy: Duration,
-    /// Nothing to do.
+    /// Time without anything to do.
     pub starved: Duration,
-    /// Waiting for room in a stream that it sends to.
+    /// Time waiting for room in a stream that it sends to.
     pub blocked: Duration,
     /// Blocks that it has processed.
     pub blocks: u64,
@@ -135,10 +136,10 @@ pub struct CopyReport {
     pub rejected: u64,
 }
 
-/// What one stream has carried.
+/// The traffic of one stream.
 ///
-/// Where several processes run the pipeline, each bounds what it holds: `held`, `peak` and `limit`
-/// are those of the process that holds most.
+/// If several processes run the pipeline, each has its own part of the limit: `held`, `peak` and
+/// `limit` are the sums over all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamReport {
     /// `FILTER.PORT -> FILTER.PORT`.
@@ -148,21 +149,21 @@ pub struct StreamReport {
     pub blocks: u64,
     /// Bytes of these.
     pub bytes: u64,
-    /// What is in it now, in bytes: dealt, in process or being filled.
+    /// Bytes in it now: dealt, in process or being filled.
     pub held: usize,
-    /// The most that there was.
+    /// The maximum so far.
     pub peak: usize,
-    /// The most that there may be.
+    /// The limit.
     pub limit: usize,
-    /// Of its blocks, where it finds that itself; each process that sends has its own, and this is
+    /// The size of its blocks, if it chooses that; each process that sends has its own, and this is
     /// that of the one with the lowest rank.
     pub block: Option<SizeReport>,
-    /// What its dealing knows of the copies that receive, by number. Where several processes deal its
-    /// blocks, as the one with the lowest rank knows it.
+    /// The state of the receiving copies that dealing uses, by number. If several processes deal
+    /// its blocks, as seen by the one with the lowest rank.
     #[serde(deserialize_with = "few::<_, _, MOST_COPIES>")]
     pub copies: Vec<CopyState>,
-    /// Blocks that were given to a second copy, too, since the first one was late with them.
+    /// Blocks that were also given to a second copy because the first one was late.
     pub hedged: u64,
-    /// Of these, those that the second copy was done with first.
+    /// Blocks of these that the second copy finished first.
     pub hedges_won: u64,
 }

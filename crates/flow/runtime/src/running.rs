@@ -1,4 +1,4 @@
-//! A pipeline that runs: its threads, and what can be asked of it.
+//! A running pipeline: its threads, and its public interface.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,11 +26,11 @@ use crate::stream::Stream;
 use crate::unit::{Unit, UnitHandle, Units};
 use crate::wakeup::Wakeup;
 
-/// Why a pipeline does not run.
+/// Why a pipeline does not start.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Something is wrong with it.
+    /// The pipeline has a mistake.
     #[error(transparent)]
     Graph(#[from] GraphError),
     /// The other processes were not reached.
@@ -41,42 +41,42 @@ pub enum StartError {
     Thread {
         /// The filter.
         filter: Arc<str>,
-        /// What the system says.
+        /// The error of the system.
         error: io::Error,
     },
-    /// Nor for who looks after copies that are late.
-    #[error("no thread for who looks after stream {stream}: {error}")]
+    /// No thread to look after late copies either.
+    #[error("no thread to look after stream {stream}: {error}")]
     LookerThread {
         /// The stream to these copies.
         stream: Arc<str>,
-        /// What the system says.
+        /// The error of the system.
         error: io::Error,
     },
-    /// Nor for a link to another process.
+    /// No thread for a link to another process either.
     #[error("no thread for a link to another process: {0}")]
     LinkThread(io::Error),
 }
 
-/// A pipeline that runs, with a thread for each copy of each filter. It stops when this is dropped,
-/// which waits for the filters that are being called.
+/// A running pipeline, with a thread for each copy of each filter. It stops when this is dropped,
+/// which waits for filter calls in progress.
 pub struct Running {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     copies: Arc<Vec<Known>>,
-    /// Of the threads that look after copies that are late.
+    /// The threads that look after late copies.
     lookers: Vec<Arc<Wakeup>>,
     node: Option<Arc<Node>>,
     expiry: Expiry,
     senders: Mutex<Vec<JoinHandle<()>>>,
     listeners: Mutex<Vec<JoinHandle<()>>>,
-    /// Of all filters and streams, in the order of the pipeline.
+    /// Names of all filters and streams, in the order of the pipeline.
     filters: Vec<Arc<str>>,
     streams: Vec<Arc<str>>,
 }
 
-/// A copy here.
+/// A copy in this process.
 struct Known {
-    /// Counts all copies of all filters.
+    /// Number among all copies of all filters.
     number: usize,
     filter: Arc<str>,
     copy: usize,
@@ -89,7 +89,7 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// If something is wrong with the pipeline, or there are no threads for it.
+    /// If the pipeline has a mistake, or there are no threads for it.
     pub fn start(mut self) -> Result<Running, StartError> {
         self.check()?;
         self.check_places(1)?;
@@ -97,9 +97,9 @@ impl Graph {
         self.run(built, None)
     }
 
-    /// Starts the copies that are [placed](Graph::place) on this process, and joins them with those
-    /// in the others. Each of them does the same, with the same pipeline; `seed` says what else has
-    /// to be the same everywhere, such as the text that the pipeline was made of.
+    /// Starts the copies that are [placed](Graph::place) on this process, and connects them with
+    /// those in the others. Each process does the same, with the same pipeline; `seed` is anything
+    /// else that has to be the same everywhere, such as the text that the pipeline was made from.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ impl Graph {
         self.start_and_tell(job, seed, None)
     }
 
-    /// The same, and tells of each attempt of two to meet that came to nothing.
+    /// The same, and reports each failed attempt to meet another process.
     ///
     /// # Errors
     ///
@@ -251,8 +251,8 @@ fn streams_of(shared: &Shared) -> Vec<StreamReport> {
 }
 
 impl Running {
-    /// Asks for a unit of work. Several may be under way at once. Where several processes run the
-    /// pipeline, units are asked for at [the front](Running::is_front).
+    /// Submits a unit of work. Several may be under way at once. If several processes run the
+    /// pipeline, units are submitted at [the front](Running::is_front).
     ///
     /// # Panics
     ///
@@ -276,13 +276,13 @@ impl Running {
         handle
     }
 
-    /// Ends a unit, if it is not done: all that is under way of it is dropped.
+    /// Ends a unit, if it is not done: everything under way for it is dropped.
     pub fn cancel(&self, unit: &UnitHandle) {
         self.shared.end_early(unit.id(), Failure::Cancelled);
     }
 
-    /// How what the pipeline [guarantees](Graph::guarantee) was kept until now; `None`: it promises
-    /// nothing, no unit has ended yet, or this is not the front.
+    /// How well the [guarantee](Graph::guarantee) was kept until now; `None` if there is none, no
+    /// unit has ended yet, or this is not the front.
     #[must_use]
     pub fn guarantee(&self) -> Option<GuaranteeReport> {
         self.shared.units.keeper.as_ref()?.report()
@@ -294,8 +294,8 @@ impl Running {
         self.node.as_ref().is_none_or(|node| node.is_front())
     }
 
-    /// In a process that is not the front: takes part until the front has stopped the pipeline.
-    /// Elsewhere it returns at once.
+    /// In a process that is not the front: takes part until the front has stopped the pipeline. At
+    /// the front it returns at once.
     ///
     /// # Errors
     ///
@@ -308,23 +308,24 @@ impl Running {
         }
     }
 
-    /// Waits for the loss of another process that the pipeline does without, if so many are known
-    /// already; `None`: there will be none.
+    /// Waits for the loss of another process that the pipeline does without, after the first
+    /// `known` ones; `None` if there will be none.
     #[must_use]
     pub fn next_loss(&self, known: usize) -> Option<Failure> {
         self.node.as_ref().and_then(|node| node.next_loss(known))
     }
 
-    /// How long ago the last byte of another process came, if only of a block that a slow link has
-    /// not brought whole; `None`: that is this process, or there is none of that rank.
+    /// How long ago the last byte of another process arrived, even if only of a block that a slow
+    /// link has not delivered completely; `None` if that is this process, or there is none of that
+    /// rank.
     #[must_use]
     pub fn silence(&self, rank: u32) -> Option<Duration> {
         self.node.as_ref()?.silence(rank)
     }
 
-    /// Ends all units, and at the front the other processes: there will be no more. This does not
-    /// wait for filters that are being called, as dropping does, nor for the other processes to end.
-    /// One that goes on speaking is cut off after the [patience](Job::patience).
+    /// Ends all units, and at the front also the other processes. It does not wait for filter calls
+    /// in progress, as dropping does, nor for the other processes to end. One that goes on sending
+    /// is cut off after the [patience](Job::patience).
     pub fn finish(&self) {
         for unit in self.shared.units.all() {
             self.shared.end_early(unit, Failure::Stopped);
@@ -341,28 +342,28 @@ impl Running {
         }
     }
 
-    /// Waits, after [`finish`](Running::finish), until nothing of the other processes is listened to
-    /// any more: until they have ended their links, too, or are cut off.
+    /// Waits, after [`finish`](Running::finish), until the links have closed: until the other
+    /// processes have also ended theirs, or were cut off.
     pub fn wait_for_links(&self) {
         for listener in taken(&self.listeners) {
             let _ = listener.join();
         }
     }
 
-    /// Where the time of each copy went, until now. The front asks the other processes, and waits
-    /// for their answers for two seconds at most; elsewhere it is that of the copies here.
+    /// How each copy has spent its time until now. The front asks the other processes, and waits
+    /// for their answers for two seconds at most; elsewhere only the copies here are reported.
     #[must_use]
     pub fn copies(&self) -> Vec<CopyReport> {
         self.report().0
     }
 
-    /// What each stream has carried, until now; as [`Running::copies`].
+    /// The traffic of each stream until now; as [`Running::copies`].
     #[must_use]
     pub fn streams(&self) -> Vec<StreamReport> {
         self.report().1
     }
 
-    /// Both, of the same moment.
+    /// Both, at the same moment.
     #[must_use]
     pub fn report(&self) -> (Vec<CopyReport>, Vec<StreamReport>) {
         let mut copies = copies_of(&self.copies, self.node.as_ref());
@@ -381,12 +382,12 @@ impl Running {
     }
 }
 
-/// Threads that nobody has waited for.
+/// Threads that were not joined yet.
 fn taken(threads: &Mutex<Vec<JoinHandle<()>>>) -> Vec<JoinHandle<()>> {
     std::mem::take(&mut *threads.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// One report for each stream, whose blocks several processes deal.
+/// Joins the reports of each stream whose blocks several processes deal.
 fn joined(streams: Vec<StreamReport>) -> Vec<StreamReport> {
     let mut places: BTreeMap<Arc<str>, usize> = BTreeMap::new();
     let mut all: Vec<StreamReport> = Vec::new();
@@ -394,7 +395,7 @@ fn joined(streams: Vec<StreamReport>) -> Vec<StreamReport> {
         match places.get(&stream.name) {
             Some(at) => {
                 let known = &mut all[*at];
-                // Others have told it.
+                // The numbers come from other processes, so they may overflow.
                 known.blocks = known.blocks.saturating_add(stream.blocks);
                 known.bytes = known.bytes.saturating_add(stream.bytes);
                 known.held = known.held.saturating_add(stream.held);
@@ -425,7 +426,7 @@ impl Drop for Running {
         self.copies.iter().for_each(|known| known.wakeup.ring());
         self.lookers.iter().for_each(|looker| looker.ring());
         for thread in self.threads.drain(..) {
-            // No panic gets here.
+            // Panics are caught before they get here.
             let _ = thread.join();
         }
         self.finish();

@@ -1,4 +1,4 @@
-//! What the copies of a pipeline share in one process, and where their work comes from.
+//! State that the copies of a pipeline share in one process, and their inputs.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use crate::stream::Stream;
 use crate::unit::{Open, Rank, UnitId, Units};
 use crate::wakeup::Wakeup;
 
-/// What all copies of a running pipeline in this process share.
+/// State that all copies of a running pipeline in this process share.
 pub(crate) struct Shared {
     pub(crate) units: Units,
     /// Streams whose home is here.
@@ -26,12 +26,12 @@ pub(crate) struct Shared {
     pub(crate) is_stopped: AtomicBool,
     /// The other processes.
     pub(crate) node: OnceLock<Arc<Node>>,
-    /// A copy here can do no more: why the next unit fails, too.
+    /// Set if a copy here cannot continue: the failure of all later units.
     pub(crate) broken: OnceLock<Failure>,
 }
 
 impl Shared {
-    /// The unit ends now, if it is under way: everybody forgets it.
+    /// Ends the unit, if it is under way, in all processes.
     pub(crate) fn end_early(&self, unit: UnitId, failure: Failure) {
         if self.end_here(unit, failure.clone()) {
             if let Some(node) = self.node.get() {
@@ -54,7 +54,7 @@ impl Shared {
         is_first
     }
 
-    /// No unit can be done here any more: those that are under way end, and those that
+    /// No unit can be done here any more: ends those that are under way, and those that
     /// [begin](Shared::has_begun).
     pub(crate) fn break_for(&self, failure: impl Fn(UnitId) -> Failure) {
         let _ = self.broken.set(failure(UnitId(0)));
@@ -63,14 +63,14 @@ impl Shared {
         }
     }
 
-    /// A unit has begun, and ends at once where none can be done.
+    /// A unit has begun; ends it at once if none can be done.
     pub(crate) fn has_begun(&self, unit: UnitId) {
         if let Some(failure) = self.broken.get() {
             self.end_early(unit, failure.of(unit));
         }
     }
 
-    /// A copy here is through with the unit.
+    /// A copy here is done with the unit.
     pub(crate) fn copy_is_done(&self, unit: UnitId) {
         match self.node.get() {
             Some(node) => node.copy_is_done(unit),
@@ -82,20 +82,20 @@ impl Shared {
         }
     }
 
-    /// The name of this host, where others run parts of the pipeline.
+    /// The name of this host, if other processes run parts of the pipeline.
     pub(crate) fn host(&self) -> Option<Arc<str>> {
         self.node.get().map(|node| node.host())
     }
 }
 
-/// Where blocks come from: a stream whose home is here, or in another process.
+/// An input of a copy: a stream whose home is here, or in another process.
 pub(crate) enum Input {
     Here(Arc<Stream>),
     Elsewhere(Arc<remote::Inlet>),
 }
 
 impl Input {
-    /// Fills the hand of the copy, or says that a unit is over.
+    /// Fills the hand of the copy, or announces the end of a unit.
     pub(crate) fn take(&self, copy: usize, own: &Arc<Wakeup>, hand: &mut Hand) -> Option<Taken> {
         match self {
             Self::Here(stream) => stream.take(copy, own, hand),
@@ -103,7 +103,7 @@ impl Input {
         }
     }
 
-    /// The number of the stream, and what is held of it here.
+    /// The number of the stream, and the ledger for its bytes here.
     pub(crate) fn account(&self) -> (usize, &'static Ledger) {
         match self {
             Self::Here(stream) => (stream.number(), stream.ledger),
@@ -111,7 +111,8 @@ impl Input {
         }
     }
 
-    /// The copy is through with what it took: with `processed` blocks in that time.
+    /// The copy has finished with the blocks it took: it processed `processed` of them in that
+    /// time.
     pub(crate) fn done(
         &self,
         copy: usize,
@@ -128,7 +129,7 @@ impl Input {
         }
     }
 
-    /// Whether others have ended that unit in place of the copy, which has not heard of it.
+    /// Whether others have ended that unit in place of the copy, which does not know of it.
     pub(crate) fn is_ended_for(&self, copy: usize, unit: UnitId) -> bool {
         match self {
             Self::Here(stream) => stream.is_ended_for(copy, unit),
@@ -136,7 +137,7 @@ impl Input {
         }
     }
 
-    /// Where units are ended for the copy, if it does not do that itself.
+    /// The inlet whose home ends units for the copy, if the copy does not do that itself.
     pub(crate) fn ender(&self) -> Option<&remote::Inlet> {
         match self {
             Self::Elsewhere(inlet) if inlet.is_hedged => Some(inlet),
@@ -144,7 +145,7 @@ impl Input {
         }
     }
 
-    /// Whether a block that comes before that one waits for the copy.
+    /// Whether a block that precedes that one waits for the copy.
     pub(crate) fn has_earlier(&self, copy: usize, unit: &Open, sequence: u64) -> bool {
         match self {
             Self::Here(stream) => stream.has_earlier(copy, unit, sequence),
@@ -157,14 +158,14 @@ impl Input {
 #[derive(Default)]
 pub(crate) struct Feed {
     fed: Mutex<Fed>,
-    /// It is not empty; for a copy that has others.
+    /// True if it has new units; lets a copy check without the lock.
     pub(crate) is_fed: AtomicBool,
 }
 
 #[derive(Default)]
 struct Fed {
     units: BTreeMap<Rank, Arc<Open>>,
-    /// The copy's, when it has found none.
+    /// The copy's wake-up, if it has found none.
     idle: Option<Arc<Wakeup>>,
 }
 
@@ -185,7 +186,7 @@ impl Feed {
         }
     }
 
-    /// The units that are new; if there are none, the caller is woken when there are.
+    /// Takes the new units; if there are none, the caller is woken when there are.
     pub(crate) fn take(&self, own: &Arc<Wakeup>) -> Vec<Arc<Open>> {
         self.is_fed.store(false, Ordering::Relaxed);
         let mut fed = self.lock();

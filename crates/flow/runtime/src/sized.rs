@@ -1,4 +1,4 @@
-//! What streams tell those who find the sizes of their blocks (sizing).
+//! The measurements that streams pass on to choose the sizes of their blocks (sizing).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::report::StreamReport;
 use crate::stream::Stream;
 
 impl Stream {
-    /// A copy has processed so many blocks with so many bytes in that time.
+    /// Notes that a copy has processed this many blocks and bytes in that time.
     pub(crate) fn served(
         &self,
         state: &mut State,
@@ -31,7 +31,7 @@ impl Stream {
         let together = tuner.together();
         drop(tuner);
         let links = state.distant.iter().flatten().map(Distant::link_cost);
-        // Even where nobody sends: the next time to think comes later.
+        // Also if no copy here sends: this sets the time of the next decision.
         let decision = sizing.think(links);
         let decision = decision.filter(|_| self.sizing_here().is_some() && self.observer.is_some());
         state.to_tell.extend(decision.map(|decision| (Event::Sized(decision), Instant::now())));
@@ -42,7 +42,7 @@ impl Stream {
         }
     }
 
-    /// A block was sent that was watched: it took so long, without the wait for room.
+    /// Notes how long it took to send a timed block, without the wait for room.
     pub(crate) fn sending_took(&self, took: Duration) {
         if let Some(sizing) = &self.sizing {
             sizing.tuner().sent(took);
@@ -69,7 +69,7 @@ impl Outlet {
         }
     }
 
-    /// The size of its blocks, where it finds that; the home reports the rest.
+    /// The size of its blocks, if it chooses that; the home reports the rest.
     pub(crate) fn report(&self) -> Option<StreamReport> {
         let block = Some(self.sizing.as_ref()?.report());
         let name = Arc::clone(&self.name);
@@ -87,7 +87,7 @@ impl Outlet {
         })
     }
 
-    /// What the copies that receive take together, as the home says.
+    /// Notes the common cost of the receiving copies, as reported by the home.
     pub(crate) fn costs(&self, cost: Cost) {
         if let Some(sizing) = &self.sizing {
             sizing.tuner().told(cost);

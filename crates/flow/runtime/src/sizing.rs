@@ -1,5 +1,5 @@
-//! The sizes of blocks where streams find them: who cuts and who receives them tells what it costs,
-//! and what follows is thought out elsewhere (tune).
+//! The sizes of blocks for streams that choose them: senders and receivers report the costs, and
+//! another module draws the conclusions (tune).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -15,29 +15,29 @@ use crate::remote::told::few;
 use crate::tune::{self, Aim, Bounds, SizeDecision, Tuner};
 use crate::unit::UnitId;
 
-/// Of so many blocks, one is watched while it is sent. It is no multiple of others.
+/// One of this many blocks is timed while it is sent. Coprime to the periods of other patterns.
 const TIMED: usize = 13;
 
-/// The clock is looked at after so many bytes.
+/// The clock is read after this many bytes.
 const LOOK: usize = 128 << 10;
 
-/// So many decisions are kept.
+/// Number of decisions kept.
 const KEPT: usize = 16;
 
-/// The sizes of blocks that one end of a stream cuts.
+/// Chooses the sizes of the blocks of one end of a stream.
 #[derive(Debug)]
 pub(crate) struct Sizes {
     bounds: Bounds,
     size: AtomicUsize,
     number: AtomicUsize,
-    /// The size of all blocks from now on; 0: `size`, and some of others, by which costs are measured.
+    /// The size of all blocks from now on; 0: `size`, with some others to measure costs.
     all: AtomicUsize,
-    /// Bytes that were sent.
+    /// Bytes sent since the last look.
     bytes: AtomicUsize,
 }
 
 impl Sizes {
-    /// `room` is the most that the stream has for one.
+    /// `room` is the most that the stream has for one block.
     pub(crate) fn new(bounds: Bounds, room: usize) -> Self {
         let bounds = bounds.within(room);
         Self {
@@ -49,7 +49,7 @@ impl Sizes {
         }
     }
 
-    /// Of the next block.
+    /// The size of the next block.
     pub(crate) fn next(&self) -> usize {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         let all = self.all.load(Ordering::Relaxed);
@@ -59,17 +59,17 @@ impl Sizes {
         tune::size_of(number, self.size.load(Ordering::Relaxed), self.bounds)
     }
 
-    /// So many bytes were sent.
+    /// Notes that this many bytes were sent.
     pub(crate) fn passed(&self, bytes: usize) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Whether the time is taken for which the block is sent that was cut last.
+    /// Whether to time the sending of the last block.
     pub(crate) fn is_timed(&self) -> bool {
         self.count() % TIMED == 0
     }
 
-    /// How many there were.
+    /// Number of blocks so far.
     pub(crate) fn count(&self) -> usize {
         self.number.load(Ordering::Relaxed)
     }
@@ -83,19 +83,20 @@ impl Sizes {
     }
 }
 
-/// One end of a stream that finds the size of its blocks: the home, or a process that sends to it.
+/// One end of a stream that chooses the size of its blocks: the home, or a process that sends to
+/// it.
 #[derive(Debug)]
 pub(crate) struct Sizing {
     pub(crate) sizes: Sizes,
     tuner: Mutex<Tuner>,
     decisions: Mutex<VecDeque<SizeDecision>>,
-    /// Where nothing but the speed counts.
+    /// Set if only throughput counts.
     race: Option<Mutex<Watched>>,
-    /// The next number of a unit, after those that were begun.
+    /// One more than the highest unit begun.
     unit: AtomicU64,
 }
 
-/// A race, and when it was looked at.
+/// A race, and the origin of its times.
 #[derive(Debug)]
 struct Watched {
     race: Race,
@@ -103,8 +104,9 @@ struct Watched {
 }
 
 impl Sizing {
-    /// Where a stream is cut so; `room` is the most that it has for a block, with what that costs
-    /// besides its bytes, and `limit` the most that it may hold. Otherwise as [`Tuner::new`].
+    /// `None` unless the stream is cut automatically; `room` is the most that it has for a block
+    /// including its fixed overhead, and `limit` the most that it may hold. Otherwise as
+    /// [`Tuner::new`].
     pub(crate) fn of(
         cut: Cut,
         [room, limit]: [usize; 2],
@@ -124,8 +126,7 @@ impl Sizing {
         })
     }
 
-    /// The size of the next block, which is one of that unit, and what was decided, if that is a new
-    /// one.
+    /// The size of the next block, which is for that unit, and the decision, if a new one was made.
     pub(crate) fn next(&self, unit: UnitId) -> (usize, Option<SizeDecision>) {
         let is_unit = self.unit.fetch_max(unit.0 + 1, Ordering::Relaxed) <= unit.0;
         let is_time = is_unit || self.sizes.bytes.load(Ordering::Relaxed) >= LOOK;
@@ -133,7 +134,7 @@ impl Sizing {
         (self.sizes.next(), decision)
     }
 
-    /// Sees how far the race has come.
+    /// Lets the race see how many bytes have passed.
     fn look(&self, is_unit: bool) -> Option<SizeDecision> {
         let mut watched = self.race.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         let Watched { race, begun } = &mut *watched;
@@ -165,13 +166,13 @@ impl Sizing {
         self.tuner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Thinks the size over, if it is time: what was decided, if it is another one.
+    /// Reconsiders the size. Returns a decision if it changes.
     pub(crate) fn think(
         &self,
         links: impl Iterator<Item = (u32, Option<Cost>)>,
     ) -> Option<SizeDecision> {
         let decision = self.tuner().think(links)?;
-        // From the first race on, this is no more than where the next one begins.
+        // From the first race on, this only sets where the next one begins.
         if self.sizes.all.load(Ordering::Relaxed) > 0 {
             return None;
         }
@@ -180,19 +181,19 @@ impl Sizing {
         Some(decision)
     }
 
-    /// The size now, and what was decided last.
+    /// The size now, and the last decisions.
     pub(crate) fn report(&self) -> SizeReport {
         let kept = self.decisions.lock().unwrap_or_else(PoisonError::into_inner);
         SizeReport { size: self.sizes.get(), decisions: kept.iter().cloned().collect() }
     }
 }
 
-/// The size of blocks that a stream has found.
+/// The size of blocks that a stream has chosen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SizeReport {
     /// In bytes.
     pub size: usize,
-    /// How it came to that: the last decisions, the oldest first.
+    /// The last decisions that led to it, the oldest first.
     #[serde(deserialize_with = "few::<_, _, KEPT>")]
     pub decisions: Vec<SizeDecision>,
 }

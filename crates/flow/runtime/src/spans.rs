@@ -1,7 +1,7 @@
-//! A set of numbers, as the ranges of those that follow each other.
+//! A set of numbers, stored as ranges of consecutive ones.
 //!
-//! Groups end in any order, and one that takes long lets millions of others end before it. Between
-//! those there are no more gaps than blocks under way, so that ranges are few.
+//! Groups end in any order, and a slow one lets millions of others end before it. Between those
+//! there are no more gaps than blocks under way, so there are few ranges.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub(crate) struct Spans {
 }
 
 impl Spans {
-    /// False: it was there.
+    /// False if it was there.
     pub(crate) fn insert(&mut self, number: u64) -> bool {
         if self.has(number) {
             return false;
@@ -33,12 +33,12 @@ impl Spans {
         before.is_some_and(|(_, end)| number < *end)
     }
 
-    /// Removes the range that begins there, if there is one: the number after its last.
+    /// Removes the range that begins there, if there is one, and returns the number after its last.
     pub(crate) fn take(&mut self, first: u64) -> Option<u64> {
         self.ranges.remove(&first)
     }
 
-    /// How many ranges there are.
+    /// The number of ranges.
     pub(crate) fn count(&self) -> usize {
         self.ranges.len()
     }

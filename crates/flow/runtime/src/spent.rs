@@ -1,9 +1,9 @@
-//! What a copy has dropped of the blocks in its hand: their memory and their room.
+//! Collects the memory and room of blocks that a copy drops while it has several in its hand.
 //!
-//! The counter of what was given back and the allocator's locks are written by several threads.
-//! While a thread has several blocks in its hand, which most often take no longer than a batch,
-//! what it drops is kept here, and let go together: at the end, before the thread waits, as soon as
-//! somebody who waits for room would have enough, and before it is much.
+//! Several threads write the ledger's counter of returned bytes and the allocator's locks. While a
+//! thread has several blocks in its hand, which mostly take no longer than a batch, dropped blocks
+//! are kept here and released together: at the end, before the thread waits, as soon as a caller
+//! that waits for room would have enough, and before they are many.
 
 use std::cell::RefCell;
 
@@ -11,13 +11,13 @@ use bytes::Bytes;
 
 use crate::ledger::Ledger;
 
-/// No more blocks than this are kept.
+/// Most blocks that are kept.
 const MOST_BLOCKS: usize = 32;
 
-/// Nor more than one part in so many of the limit.
+/// At most this fraction of the limit is kept: one part in so many.
 const PARTS: usize = 16;
 
-/// Of one ledger.
+/// Dropped blocks of one ledger.
 struct Spent {
     ledger: &'static Ledger,
     room: usize,
@@ -25,15 +25,15 @@ struct Spent {
 }
 
 thread_local! {
-    /// Of this thread, if it has several blocks in its hand.
+    /// `Some` if this thread has several blocks in its hand.
     static SPENT: RefCell<Option<Spent>> = const { RefCell::new(None) };
 }
 
-/// From now on, until the value is dropped.
+/// Collects dropped blocks until it is dropped.
 pub(crate) struct Spending;
 
 impl Spending {
-    /// What is dropped of that ledger.
+    /// Collects dropped blocks of that ledger.
     pub(crate) fn begin(ledger: &'static Ledger) -> Self {
         let memory = Vec::with_capacity(MOST_BLOCKS);
         SPENT.set(Some(Spent { ledger, room: 0, memory }));
@@ -49,7 +49,7 @@ impl Drop for Spending {
 }
 
 impl Spent {
-    /// True: it is to be let go.
+    /// True if the blocks should be released.
     fn add(&mut self, room: usize, bytes: Bytes) -> bool {
         self.room += room;
         self.memory.push(bytes);
@@ -59,14 +59,14 @@ impl Spent {
     }
 }
 
-/// Lets go what was kept.
+/// Releases the collected blocks.
 pub(crate) fn settle() {
     let kept = SPENT.with_borrow_mut(|spent| {
         let spent = spent.as_mut().filter(|spent| spent.room > 0)?;
         let room = std::mem::take(&mut spent.room);
         Some((spent.ledger, room, std::mem::take(&mut spent.memory)))
     });
-    // Who frees memory may drop other blocks meanwhile.
+    // Freeing memory may drop other blocks meanwhile.
     let Some((ledger, room, mut memory)) = kept else { return };
     memory.clear();
     ledger.give(room);
@@ -77,10 +77,10 @@ pub(crate) fn settle() {
     });
 }
 
-/// Of a block that is dropped: its memory is free, and then its room.
+/// Releases the memory of a dropped block, and then its room.
 pub(crate) fn drop_block(ledger: &'static Ledger, room: usize, bytes: Bytes) {
     let mut bytes = Some(bytes);
-    // What a thread has kept is dropped when it ends, too.
+    // When a thread ends, its thread-local blocks are also dropped.
     let is_much = SPENT.try_with(|spent| {
         let mut spent = spent.borrow_mut();
         let spent = spent.as_mut().filter(|spent| std::ptr::eq(spent.ledger, ledger))?;

@@ -1,7 +1,7 @@
-//! A stream: from all copies of one filter to all copies of another, at its home.
+//! A stream, from all copies of one filter to all copies of another, at its home.
 //!
 //! The home is the process that deals the blocks. Copies in other processes send to it and receive
-//! from it by links (home, remote).
+//! from it over links (home, remote).
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -32,51 +32,52 @@ use crate::wakeup::Wakeup;
 
 pub(crate) struct Stream {
     pub(crate) name: Arc<str>,
-    /// Of what copies here send.
+    /// For blocks that copies here send.
     pub(crate) ledger: &'static Ledger,
-    /// Of what other processes have sent, who have taken room for it themselves.
+    /// For blocks of other processes, which have taken the room themselves.
     pub(crate) foreign: &'static Ledger,
     is_ordered: bool,
-    /// Copies in other processes receive.
+    /// True if copies in other processes receive.
     goes_elsewhere: bool,
     pub(crate) producers: usize,
     consumers: usize,
     pub(crate) remote: Remote,
-    /// Blocks that are sent ahead to a copy may be called back.
+    /// True if blocks that were sent ahead to a copy may be called back.
     pub(crate) is_recallable: bool,
-    /// Its consumers wait for other streams, too.
+    /// True if its consumers also wait for other streams.
     pub(crate) is_one_of_several: bool,
-    /// A copy may get what another one is late with.
+    /// True if a copy may get a block that another one is late with.
     pub(crate) is_hedged: bool,
-    /// That of the thread that looks for these, where some of the copies are elsewhere.
+    /// Wake-up of the thread that looks for late blocks, if some of the copies are elsewhere.
     pub(crate) looker: Option<Arc<Wakeup>>,
-    /// Where it finds the size of its blocks.
+    /// For a stream that chooses the size of its blocks.
     pub(crate) sizing: Option<Sizing>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     state: Mutex<State>,
-    /// A consumer has nothing to do, or can be sent more.
+    /// True if a consumer is idle, or can be sent more.
     pub(crate) has_idle: AtomicBool,
-    /// Of producers here. None where every block has to be dealt at once.
+    /// One for each producer here. Empty if every block has to be dealt at once.
     inboxes: Vec<Inbox>,
 }
 
-/// What a stream has to do with other processes.
+/// The part of a stream that concerns other processes.
 #[derive(Default)]
 pub(crate) struct Remote {
     pub(crate) number: u16,
-    /// Copies that receive elsewhere, by number.
+    /// Receiving copies elsewhere, by number.
     pub(crate) consumers: Vec<Option<Distant>>,
-    /// Processes that send, and the copies there.
+    /// Sending processes, and their copies.
     pub(crate) producers: Vec<(Arc<Link>, Vec<usize>)>,
-    /// The filter that sends may send something again.
+    /// True if the sending filter may repeat output.
     pub(crate) is_replayed: bool,
-    /// Blocks of a copy that is lost go to others, so the unit is not over before all are done.
+    /// True if others take over the blocks of a lost copy, so the unit has not ended before all are
+    /// done.
     pub(crate) is_redealt: bool,
-    /// Copies here that send.
+    /// Number of sending copies here.
     pub(crate) local_producers: usize,
-    /// What those elsewhere may hold together.
+    /// Bytes that those elsewhere may hold together.
     pub(crate) foreign_limit: usize,
-    /// The process that says when copies of a filter that is hedged have sent all.
+    /// The process that reports when copies of a hedged filter have sent everything.
     pub(crate) ender: Option<u32>,
 }
 
@@ -111,7 +112,7 @@ impl Stream {
             name,
             ledger: Ledger::new(limit),
             foreign: Ledger::new(remote.foreign_limit),
-            // What one copy sends is in order as it comes.
+            // The output of a single copy is in order as it comes.
             is_ordered: is_ordered_here,
             goes_elsewhere: distant.iter().any(Option::is_some),
             producers,
@@ -147,14 +148,14 @@ impl Stream {
         }
     }
 
-    /// Has a block that a copy is late with given to another one, too, for so many blocks of a hundred
-    /// at most. `keeps_order`: others wait with what comes later.
+    /// Also gives late blocks to a second copy, for at most this percentage of the blocks.
+    /// `keeps_order`: an order is kept, so later blocks wait.
     pub(crate) fn hedged(mut self, percent: Option<u32>, keeps_order: bool) -> Self {
         self.is_hedged = percent.is_some();
         let is_elsewhere = self.state().distant.iter().any(Option::is_some);
         if self.is_hedged && is_elsewhere {
             self.looker = Some(Arc::default());
-            // What waits behind something that a copy is late with need not be hedged, too.
+            // Blocks that wait after a late one are called back, and need not be hedged.
             self.is_recallable = true;
             self.state().distant.iter_mut().flatten().for_each(Distant::look_after);
         }
@@ -163,7 +164,7 @@ impl Stream {
         self
     }
 
-    /// Has it find the sizes of blocks, where it is cut so, and has it watched.
+    /// Sets up the choice of block sizes, if the cut asks for it, and the observer.
     pub(crate) fn watched(
         mut self,
         cut: Cut,
@@ -182,31 +183,31 @@ impl Stream {
         Locked::new(state, &self.has_idle, (self.observer.as_ref(), self.number()))
     }
 
-    /// Whether a block that a copy has taken may be dealt again, so that a unit is not over before all
-    /// are done.
+    /// Whether a block that a copy has taken may be dealt again, so that a unit has not ended
+    /// before all are done.
     pub(crate) fn counts_undone(&self) -> bool {
         self.remote.is_redealt || self.is_recallable || self.is_hedged
     }
 
-    /// Whether blocks have to be told apart by the group that they belong to.
+    /// Whether blocks have to be distinguished by their group.
     pub(crate) fn is_ordered(&self) -> bool {
         self.is_ordered
     }
 
-    /// The largest charge of one block. In an ordered stream, the group that everybody waits for must
-    /// find room in what is kept for it.
+    /// The largest charge of one block. In an ordered stream, the group that all others wait for
+    /// must fit into the room that is kept for it.
     pub(crate) fn largest(&self) -> usize {
         let limit = self.ledger.limit();
         let largest = if self.is_ordered { limit / 4 } else { limit };
         if self.goes_elsewhere { largest.min(LARGEST_ELSEWHERE) } else { largest }
     }
 
-    /// What one producer may take for a block that it is filling.
+    /// Room that one producer may take for a block that it is filling.
     pub(crate) fn share(&self) -> usize {
         self.largest().min(self.ledger.limit() / (self.remote.local_producers + 2))
     }
 
-    /// Counts the streams of the pipeline from 0.
+    /// Number of the stream in the pipeline, from 0.
     pub(crate) fn number(&self) -> usize {
         self.remote.number.into()
     }
@@ -216,13 +217,13 @@ impl Stream {
         self.remote.is_replayed
     }
 
-    /// Whether what comes of one block has to stay apart from what comes of others.
+    /// True if the outputs of different input blocks must not be mixed.
     pub(crate) fn keeps_groups(&self) -> bool {
         self.is_ordered || self.remote.is_replayed
     }
 
-    /// How much of the limit may be held when a block of that group is charged: some is kept for the
-    /// group that everybody waits for.
+    /// How much of the limit may be held when a block of that group is charged: some is kept for
+    /// the group that all others wait for.
     pub(crate) fn most(&self, unit: &Open, group: u64) -> usize {
         let limit = self.ledger.limit();
         if !self.is_ordered {
@@ -230,12 +231,12 @@ impl Stream {
         }
         let state = self.state();
         let next = state.lanes.get(&unit.rank).and_then(|lane| lane.merge.as_ref());
-        // One that is past is sent for the second time, and nobody keeps it.
+        // A past group is being repeated, and its blocks will not be kept.
         let has_turn = next.map_or(0, Merge::next) >= group;
         if has_turn { self.ledger.most() } else { limit - kept(limit, self.is_replayed()) }
     }
 
-    /// Block `index` of that group.
+    /// Sends a block; `at` is its group, and its index in that.
     pub(crate) fn send(&self, unit: &Open, copy: usize, at: (u64, u32), block: Queued) {
         if self.inboxes.is_empty() {
             return self.add(unit, at, block);
@@ -263,7 +264,7 @@ impl Stream {
         !self.inboxes.is_empty() && self.sizing.is_none()
     }
 
-    /// Several blocks of what is not ordered; none of them is left.
+    /// Sends several blocks of an unordered stream; leaves `blocks` empty.
     pub(crate) fn send_all(&self, unit: &Open, copy: usize, blocks: &mut Vec<Queued>) {
         let inbox = &self.inboxes[copy % self.inboxes.len()];
         if inbox.put_all(unit, blocks) {
@@ -285,7 +286,7 @@ impl Stream {
         }
     }
 
-    /// Deals what is in the inboxes. False: they are empty.
+    /// Deals the blocks in the inboxes. False if they are empty.
     pub(crate) fn collect(&self, state: &mut State) -> bool {
         let mut is_any = false;
         let mut blocks = std::mem::take(&mut state.emptied);
@@ -311,7 +312,7 @@ impl Stream {
         self.add_to(&mut self.state(), unit, at, block);
     }
 
-    /// False: the unit has ended.
+    /// False if the unit has ended.
     pub(crate) fn add_to(
         &self,
         state: &mut State,
@@ -346,7 +347,7 @@ impl Stream {
         is_open
     }
 
-    /// All blocks of that group were sent. False: more groups are under way than there can be.
+    /// All blocks of that group were sent. False if more groups are under way than there can be.
     pub(crate) fn end_group(&self, unit: &Open, group: u64) -> bool {
         if !self.keeps_groups() {
             return true;
@@ -364,7 +365,7 @@ impl Stream {
         is_bounded
     }
 
-    /// Another group is the one that everybody waits for.
+    /// The turn has passed to another group.
     fn turn(&self, mut state: Locked<'_>, unit: &Open, ready: Vec<Queued>, group: u64) {
         self.deal(&mut state, unit.rank, ready);
         self.feed(&mut state);
@@ -377,7 +378,7 @@ impl Stream {
         self.ledger.wake_all();
     }
 
-    /// Nobody waits for that producer: a unit may be over without it, and must not begin anew.
+    /// Whether that producer is lost: a unit may have ended without it, and must not begin anew.
     fn is_lost(&self, copy: usize) -> bool {
         self.state().lost_producers.contains(&copy)
     }
@@ -400,8 +401,8 @@ impl Stream {
         self.turn(state, unit, ready, turn);
     }
 
-    /// A producer has sent all blocks of the unit, at last those of that group.
-    /// False as by [`Stream::end_group`].
+    /// A producer has sent all blocks of the unit; the last ones are those of that group. Returns
+    /// the same as [`Stream::end_group`].
     pub(crate) fn end(&self, unit: &Open, copy: usize, group: u64) -> bool {
         if self.is_lost(copy) {
             return true;
@@ -463,7 +464,7 @@ impl Stream {
         };
         Some(match lanes.entry(unit.rank) {
             Entry::Occupied(lane) => lane.into_mut(),
-            // What is sent a second time comes when all of it is over.
+            // Repeated output that arrives after the whole unit has ended.
             Entry::Vacant(_) if sent_all.contains(&unit.rank.unit) => return None,
             Entry::Vacant(place) => place.insert(new()),
         })
@@ -478,7 +479,7 @@ impl Stream {
         }
     }
 
-    /// A block has come for that copy, or for any.
+    /// Wakes a copy for a new block: that copy, or any.
     fn wake_for(&self, state: &mut State, copy: Option<usize>) {
         match copy {
             Some(copy) => state.wake(copy),
@@ -491,7 +492,7 @@ impl Stream {
             return;
         }
         if self.is_one_of_several {
-            // Whoever is woken may find a block elsewhere, and leave this one.
+            // The copy that is woken may find a block elsewhere, and leave this one.
             state.wake_all();
             return;
         }
@@ -503,12 +504,12 @@ impl Stream {
         }
     }
 
-    /// What that copy is to do next, the most urgent unit first. If there is nothing, it is
+    /// Takes the next item for that copy, the most urgent unit first. If there is none, the copy is
     /// woken when there is.
     pub(crate) fn take(&self, copy: usize, own: &Arc<Wakeup>, hand: &mut Hand) -> Option<Taken> {
         let mut state = self.state();
         let undealt = || state.lanes.values().map(|lane| lane.undealt.len()).sum::<usize>();
-        // A unit may have come that is more urgent than what is here.
+        // A more urgent unit than those here may have arrived.
         if state.lanes.len() > 1 || undealt() < BATCH_BLOCKS * self.consumers {
             self.collect(&mut state);
         }
@@ -534,7 +535,7 @@ impl Stream {
             state.consumers[copy].wakeup.get_or_insert_with(|| Arc::clone(own));
             drop(state);
             if self.ledger.is_waited_for() {
-                // Nothing is left of what it waits for.
+                // Nothing is left here, so callers that wait for room must check again.
                 self.ledger.wake_all();
             }
             return None;
@@ -560,8 +561,8 @@ impl Stream {
         }
     }
 
-    /// The copy is through with blocks that it took: with `processed` of them in that time. What it
-    /// has left is anybody's again. Returns how it fared.
+    /// The copy has finished with the blocks it took: it processed `processed` of them in that
+    /// time. Any copy can take the rest. Returns the outcome.
     pub(crate) fn done(
         &self,
         copy: usize,
@@ -600,17 +601,17 @@ impl Stream {
         finished
     }
 
-    /// A copy is done with something: with the last of a unit, perhaps.
+    /// Called after a copy has finished blocks, perhaps the last ones of a unit.
     pub(crate) fn after_done(&self, state: &mut State, is_end: bool) {
         let waits = |lane: &Lane| lane.ended.is_all() && !lane.undealt.is_empty();
         if is_end || state.idle > 0 && state.lanes.values().any(waits) {
-            // Who left a block to this one may think otherwise now, or hears of the end.
+            // A copy that left a block to this one may decide otherwise now, or learns of the end.
             state.wake_all();
         }
         self.feed(state);
     }
 
-    /// The unit has ended early: what is here of it is dropped, and everybody looks again.
+    /// The unit has ended early: drops its blocks here, and wakes all copies.
     pub(crate) fn forget(&self, unit: &Open) {
         let mut state = self.state();
         self.collect(&mut state);
@@ -618,13 +619,14 @@ impl Stream {
         state.clear(unit.rank.unit);
         state.wake_all();
         drop(state);
-        // Whoever ends the unit is not who has made this memory, which may panic when it is freed.
+        // The thread that ends the unit did not allocate this memory, which may panic when it is
+        // freed.
         let _ = caught(|| drop(lane));
         self.ledger.repay(unit.rank.unit, u64::MAX);
         self.ledger.wake_all();
     }
 
-    /// If copies here send.
+    /// `Some` if copies here send.
     pub(crate) fn sizing_here(&self) -> Option<&Sizing> {
         self.sizing.as_ref().filter(|_| self.remote.local_producers > 0)
     }
@@ -654,8 +656,8 @@ impl Stream {
     }
 }
 
-/// What is kept of the limit of an ordered stream for the group that everybody waits for: for two
-/// that send it, where it may be sent twice.
+/// Room that is kept of the limit of an ordered stream for the group that all others wait for: for
+/// two senders of it, if it may be sent twice.
 pub(crate) fn kept(limit: usize, is_replayed: bool) -> usize {
     if is_replayed { limit / 2 } else { limit / 4 }
 }

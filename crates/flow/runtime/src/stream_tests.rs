@@ -1,10 +1,10 @@
-//! Plays copies that take batches, without threads.
+//! Simulates copies that take batches, without threads.
 
 use super::*;
 use crate::report::Failure;
 use crate::unit::{Unit, Units};
 
-/// What one block takes of the limit.
+/// Room that a block takes of the limit.
 const HELD: usize = 10;
 
 struct Scene {
@@ -16,7 +16,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// With so many blocks, and copies for which a block takes a nanosecond.
+    /// A scene with this many blocks, and copies that take a nanosecond for each.
     fn new(copies: usize, is_ordered: bool, blocks: usize) -> Self {
         let units = Units::default();
         let unit = units.begin(Unit::default(), vec![1]);
@@ -54,7 +54,7 @@ impl Scene {
         matches!(taken, Some(Taken::End(_)))
     }
 
-    /// Processes some of what the copy has, and leaves the rest: which they were.
+    /// Processes some of the copy's blocks, and leaves the rest. Returns their numbers.
     fn process(&mut self, copy: usize, blocks: usize) -> Vec<u64> {
         let hand = &mut self.hands[copy];
         let processed: Vec<u64> =
@@ -107,7 +107,7 @@ fn the_end_is_told_when_no_hand_can_put_back() {
 #[test]
 fn what_all_wait_for_goes_alone() {
     assert_eq!(Scene::new(2, true, 100).take(0), 1);
-    // One copy cannot wait for others.
+    // A single copy need not wait for others.
     assert_eq!(Scene::new(1, true, 100).take(0), 64);
 }
 
@@ -161,7 +161,7 @@ fn groups_that_cannot_all_be_under_way_are_noticed() {
     }
 }
 
-/// With two copies that send.
+/// A stream with two sending copies.
 fn ordered(limit: usize) -> (Units, Arc<Open>, Stream) {
     let units = Units::default();
     let unit = units.begin(Unit::default(), vec![1]);

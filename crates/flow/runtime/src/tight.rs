@@ -1,28 +1,29 @@
-//! What blocks take besides what is charged for them.
+//! Avoids memory of blocks beyond what is charged for them.
 //!
-//! A limit counts the bytes of a block, and its buffer may have room for more: a filter has read less
-//! than it hoped for, or a buffer has grown by doubling. So what is sent, and what was gathered, is
-//! put into a smaller buffer if more than an eighth of what it holds is free.
+//! A limit counts the bytes of a block, but its buffer may have room for more: a filter has read
+//! less than it hoped for, or a buffer has grown by doubling. So sent and gathered bytes move to a
+//! smaller buffer if the free part is larger than an eighth of the bytes.
 
 use bytes::Bytes;
 
 use crate::cut::OVERHEAD;
 use crate::ledger::Ledger;
 
-/// Allocators have steps of their own.
+/// Allocators round sizes up themselves.
 const SPARE: usize = 32;
 
-/// What is free behind fewer bytes would be a hole into which no buffer of that size fits, so they are
-/// copied. Of more, there would be two for a moment, so they stay where they are.
+/// Shorter buffers are copied: shrinking one would leave a hole that no buffer of that size fits
+/// into. Longer ones shrink in place, since a copy would need twice the memory for a moment.
 const IN_PLACE: usize = 1 << 20;
 
-/// To look at a block costs a part of what the shortest ones cost, and nothing beside these.
+/// Checking a block costs a part of the time of the shortest ones, and nothing compared to these.
 const SHORT: usize = 4 << 10;
 
-/// So few short blocks wait that their buffers do not matter: who sends may be the one all wait for.
+/// The buffers of so few short blocks do not matter; the sender may be the one that all others wait
+/// for.
 const FEW: usize = 256 * OVERHEAD;
 
-/// Whether a buffer of so many bytes is looked at, on its way into a stream of that ledger.
+/// Whether to check a buffer of this length, on its way into a stream with that ledger.
 pub(crate) fn is_worth_it(len: usize, ledger: &Ledger) -> bool {
     len >= SHORT || ledger.holds(FEW)
 }
@@ -31,8 +32,8 @@ fn is_spacious(len: usize, capacity: usize) -> bool {
     capacity > len + len / 8 + SPARE
 }
 
-/// The same bytes, in little more memory than they need. Of bytes that somebody else has, too, nothing
-/// is known.
+/// The same bytes, in little more memory than they need. Shared bytes are left alone, since their
+/// buffer is not known.
 pub(crate) fn tight(bytes: Bytes) -> Bytes {
     match bytes.try_into_mut() {
         Ok(own) if is_spacious(own.len(), own.capacity()) => gathered(own.into()),
@@ -41,7 +42,7 @@ pub(crate) fn tight(bytes: Bytes) -> Bytes {
     }
 }
 
-/// The same, of bytes that were gathered.
+/// The same for gathered bytes.
 pub(crate) fn gathered(mut bytes: Vec<u8>) -> Bytes {
     if is_spacious(bytes.len(), bytes.capacity()) {
         if bytes.len() < IN_PLACE {
@@ -52,12 +53,12 @@ pub(crate) fn gathered(mut bytes: Vec<u8>) -> Bytes {
     bytes.into()
 }
 
-/// Makes room for a line at the end of a block that is to be of `size` bytes, or a little more. It is
-/// never so much that the block would be copied when it is whole.
+/// Makes room for a line at the end of a block of `size` bytes, or a little more. It is never so
+/// much that the whole block would have to be copied.
 pub(crate) fn make_room(block: &mut Vec<u8>, line: usize, size: usize) {
     if block.capacity() - block.len() < line {
         let ahead = match block.len() {
-            // The last line is most often longer than what is left.
+            // The last line is mostly longer than the room that is left.
             0 => size.saturating_add(size / 16),
             // A line may come in many parts.
             len => len / 8,
@@ -75,7 +76,7 @@ mod tests {
         Block, Cut, Filter, FilterError, Graph, Outputs, Ports, Step, StreamOptions, Unit,
     };
 
-    /// Of bytes that nobody else has.
+    /// Capacity of bytes that are not shared.
     fn capacity(bytes: Bytes) -> usize {
         match bytes.try_into_mut() {
             Ok(own) => own.capacity(),
@@ -129,7 +130,7 @@ mod tests {
         assert_eq!(place(&tight(constant.clone())), place(&constant));
     }
 
-    /// Lines of such lengths, in buffers of such capacities.
+    /// Lines of these lengths, in buffers of these capacities.
     const SENT: [(usize, usize); 4] = [(1, 1 << 16), (900, 2048), (5000, 9000), (3, 3)];
 
     struct Give;
@@ -145,7 +146,7 @@ mod tests {
         }
     }
 
-    /// Keeps all, of which so many may be in larger buffers.
+    /// Keeps all blocks; at most this many may be in larger buffers.
     struct Take(Vec<Block>, usize);
 
     impl Filter for Take {

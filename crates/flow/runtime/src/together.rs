@@ -1,10 +1,10 @@
-//! What a copy sends while it has several blocks in its hand: it is sent together, and room for it
-//! is taken together.
+//! Batches the output of a copy while it has several blocks in its hand: sends it together, and
+//! takes room for it together.
 //!
-//! An inbox and the counters of a ledger are written by several threads, so that each use of them
-//! costs as much as a short block. A hand most often takes no longer than a batch, and what lies in
-//! it is nobody else's until then, either. Who has nothing to do gets a block at once, and before
-//! the thread waits, all is sent.
+//! Several threads write an inbox and the counters of a ledger, so each use of them costs as much
+//! as a short block. A hand mostly takes no longer than a batch, and no other copy can have its
+//! blocks until then anyway. An idle copy gets a block at once, and everything is sent before the
+//! thread waits.
 
 use std::sync::atomic::Ordering;
 
@@ -12,17 +12,17 @@ use super::{Outputs, Way};
 use crate::block::Queued;
 use crate::stream::Stream;
 
-/// No more blocks than this are kept.
+/// Most blocks that are kept.
 const AT_ONCE: usize = 16;
 
-/// What a copy takes ahead is no more than one part in so many of the limit.
+/// A copy takes at most this fraction of the limit ahead: one part in so many.
 const AHEAD_PARTS: usize = 32;
 
 impl<'a> Outputs<'a> {
     /// The stream, if blocks are sent together and room is taken for them together.
     pub(super) fn batches(&self, port: usize, at: usize) -> Option<&'a Stream> {
         match &self.outlets[port][at].stream {
-            // Where sizes are found, each block is timed.
+            // If sizes are chosen, each block is timed.
             Way::Here(stream)
                 if self.in_hand > 0 && stream.has_inboxes() && stream.sizing.is_none() =>
             {
@@ -32,8 +32,8 @@ impl<'a> Outputs<'a> {
         }
     }
 
-    /// Sends what was kept and gives back what was taken ahead: the hand is empty, or the thread is
-    /// about to wait.
+    /// Sends the kept blocks and returns the room that was taken ahead: the hand is empty, or the
+    /// thread is about to wait.
     pub(crate) fn settle(&mut self) {
         for (outlet, slot) in self.outlets.iter().flatten().zip(self.filling.0.iter_mut().flatten())
         {
@@ -48,7 +48,7 @@ impl<'a> Outputs<'a> {
         }
     }
 
-    /// Takes room that is there, for what the blocks in the hand may become, too.
+    /// Takes available room, also for the output of the other blocks in the hand.
     pub(super) fn reserve_ahead(&mut self, port: usize, at: usize, bytes: usize) -> bool {
         let Some(ledger) = self.batches(port, at).map(|stream| stream.ledger) else { return false };
         let slot = &mut self.filling.0[port][at];
@@ -64,7 +64,7 @@ impl<'a> Outputs<'a> {
         true
     }
 
-    /// With what comes next, unless somebody waits for it.
+    /// Keeps the block for the next send, unless a consumer waits for it.
     pub(super) fn send_later(&mut self, stream: &Stream, port: usize, at: usize, block: Queued) {
         let slot = &mut self.filling.0[port][at];
         slot.outbox.push(block);

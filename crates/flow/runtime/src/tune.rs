@@ -1,17 +1,16 @@
-//! How large blocks are to be, where nobody says so: large enough that what a block costs besides
-//! its bytes does not matter, and no larger.
+//! Chooses the size of blocks: just large enough that the fixed cost of a block does not matter.
 //!
-//! P. Balaji et al., "Impact of High Performance Sockets on Data Intensive Applications" (HPDC 2003),
-//! which V. Melnyk et al. (2024) follow: with a transfer time of alpha + b/beta and a processing time
-//! of c b for a block of b bytes, a pipeline is perfect at b* = alpha / (c - 1/beta), where both take
-//! the same. Larger blocks only add latency, and let unequal copies wait for one another; with
-//! smaller ones, the link cannot keep up. Here alpha, beta and c are fitted while the pipeline runs:
-//! alpha is for how long a block occupies a link besides its bytes, not for how long it is on its way,
-//! which is hidden by the blocks that are sent ahead. Copies cost something for each block, too, and
-//! so does sending it. All of that together is to be a small part of what the bytes cost; this also
-//! gives a size where c < 1/beta, of which the formula knows nothing.
+//! P. Balaji et al., "Impact of High Performance Sockets on Data Intensive Applications" (HPDC
+//! 2003), which V. Melnyk et al. (2024) follow: with a transfer time of alpha + b/beta and a
+//! processing time of c b for a block of b bytes, a pipeline is perfect at b* = alpha / (c -
+//! 1/beta), where both times are equal. Larger blocks only add latency, and make unequal copies
+//! wait for one another; with smaller ones, the link cannot keep up. Here alpha, beta and c are
+//! fitted while the pipeline runs: alpha is the fixed part of the time that a block occupies a
+//! link, not its latency, which is hidden by the blocks that are sent ahead. Copies and sending
+//! also have a cost for each block. All fixed costs together must be a small part of the cost of
+//! the bytes; this also gives a size if c < 1/beta, which the formula does not cover.
 //!
-//! Here is no clock and no lock: times are given, so that tests can play them.
+//! This module has no clock and no lock: callers pass the time, so that tests can simulate it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,25 +21,25 @@ use crate::race::Found;
 use crate::remote::told::few;
 use serde::{Deserialize, Serialize};
 
-/// Between which sizes a stream chooses, in bytes.
+/// The range of sizes that a stream chooses from, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// The smallest.
     pub least: usize,
-    /// The largest. What the stream's limit does not allow is not chosen either.
+    /// The largest. The stream's limit may reduce it.
     pub most: usize,
-    /// Blocks have whole records of so many bytes, but for the last one of a unit.
+    /// Blocks have whole records of this many bytes, except the last one of a unit.
     pub record: usize,
 }
 
 impl Bounds {
-    /// Whether there is a size.
+    /// Whether any size is within the bounds.
     pub(crate) fn is_sound(self) -> bool {
         let Self { least, most, record } = self;
         record > 0 && least > 0 && least.div_ceil(record) <= most / record
     }
 
-    /// The least that the stream's limit has to have room for.
+    /// The smallest size that the stream's limit must have room for.
     pub(crate) fn needed(self) -> usize {
         self.least.div_ceil(self.record.max(1)).saturating_mul(self.record)
     }
@@ -50,14 +49,14 @@ impl Bounds {
         Self { most, ..self }
     }
 
-    /// What costs may ask for: of a block that is larger than the cache that a processor has for
-    /// itself, each byte may cost more, of which they say nothing.
+    /// The bounds for sizes derived from costs: in blocks larger than a processor's private cache,
+    /// each byte may cost more, which the costs do not show.
     pub(crate) fn cached(self) -> Self {
         const CACHED: usize = 256 << 10;
         Self { most: self.most.min(CACHED.max(self.needed())), ..self }
     }
 
-    /// The nearest that is allowed.
+    /// The nearest allowed size.
     pub(crate) fn nearest(self, size: usize) -> usize {
         let size = size.clamp(self.least, self.most);
         (size - size % self.record).max(self.needed())
@@ -71,47 +70,47 @@ impl Default for Bounds {
     }
 }
 
-/// What blocks may cost besides their bytes, as a part of what these cost.
+/// The fixed cost of blocks may be at most this fraction of the cost of their bytes.
 const OVERHEAD: f64 = 1.0 / 16.0;
 
-/// Each copy is to get so many blocks of a unit of work: with fewer, one that is done waits for
+/// Number of blocks of a unit of work for each copy: with fewer, one that has finished waits for
 /// another at the end.
 const PARTS: f64 = 8.0;
 
-/// A size is kept until another one is better by such a factor.
+/// A size is kept until another one is better by this factor.
 const HYSTERESIS: f64 = 1.5;
 
 /// The first size, if the bounds allow it.
 const FIRST: usize = 16 << 10;
 
-/// What a block costs and what a byte costs can only be told apart by blocks of different sizes. So
-/// many at the beginning have a quarter of the first size, that, and four times as much.
+/// Only blocks of different sizes show what a block costs and what a byte costs. This many blocks
+/// at the beginning have a quarter of the first size, that size, and four times it.
 const PROBES: usize = 24;
 
-/// From then on, so many in a row have half of the size, so that those that a link carries together
-/// are of one size,
+/// From then on, this many blocks in a row have half of the size, so that those that a link carries
+/// together are of one size,
 const DITHERED: usize = 32;
 
-/// of so many.
+/// out of this many.
 const DITHER: usize = 256;
 
-/// After so many blocks, the size is thought over; later, after so many more.
+/// The size is reconsidered after this many blocks; later, after up to this many more.
 const OFTEN: [u64; 2] = [32, 512];
 
-/// What blocks are to be small for.
+/// The goal that small blocks serve.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum Aim {
     #[default]
     Throughput,
-    /// No block occupies a copy and the link to it for longer, in seconds: another one may wait for
-    /// its end.
+    /// A block occupies a copy and the link to it for at most this long, in seconds, since another
+    /// one may wait for its end.
     Latency(f64),
-    /// So many units in a second; where blocks of half the size do it, they are better.
+    /// Units per second; if blocks of half the size achieve it, they are better.
     Rate(f64),
 }
 
 impl Aim {
-    /// Of one of so many streams.
+    /// The goal for one of this many streams.
     pub(crate) fn of(guarantee: Option<Guarantee>, streams: usize) -> Self {
         match guarantee {
             None => Self::Throughput,
@@ -125,13 +124,13 @@ impl Aim {
     }
 }
 
-/// A rate is to be reached with such a reserve.
+/// A rate is planned with this reserve.
 const RESERVE: f64 = 1.25;
 
-/// What comes to a copy: a link to it, if it is elsewhere, and the copy itself.
+/// The way to a copy: the link to it, if it is elsewhere, and the copy itself.
 #[derive(Clone, Copy, Debug, Default)]
 struct Path {
-    /// The process that it is in, where that is another one, and what the link there costs.
+    /// The process that it is in, if that is another one, and the cost of the link there.
     link: Option<(u32, Cost)>,
     copy: Cost,
 }
@@ -140,57 +139,57 @@ struct Path {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Reason {
-    /// A link and the copies behind it take the same time for a block: b* = alpha / (c - 1/beta).
+    /// A link and the copies after it take the same time for a block: b* = alpha / (c - 1/beta).
     Pipelining,
-    /// What blocks cost besides their bytes is a small part of what the bytes cost.
+    /// The fixed cost of a block is a small part of the cost of its bytes.
     Overhead,
     /// With larger ones, a unit of work would have too few blocks for all copies.
     Unit,
     /// A larger one would keep urgent blocks waiting for longer than the guarantee of a latency
     /// allows.
     Latency,
-    /// The smallest with which the guarantee of a rate can be kept.
+    /// The smallest size that can keep the guarantee of a rate.
     Rate,
-    /// The smallest that is allowed is large enough.
+    /// The smallest allowed size is large enough.
     Least,
-    /// The largest that is allowed, or 256 KiB: whether larger ones are faster, a trial has to say.
+    /// The largest allowed size, or 256 KiB: only a trial can show whether larger ones are faster.
     Most,
-    /// Bytes passed fastest with it, when sizes were tried against each other.
+    /// The size with the highest throughput, when sizes were tried against each other.
     Measured,
 }
 
-/// Powers of two: there are no more.
+/// Tried sizes are powers of two: there are no more.
 const MOST_TRIED: usize = usize::BITS as usize;
 
-/// A size of blocks that a stream has chosen, and from what.
+/// A size of blocks that a stream has chosen, and the measurements that led to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SizeDecision {
-    /// After so many blocks.
+    /// Number of blocks before the decision.
     pub blocks: u64,
     /// The size before, in bytes.
     pub from: usize,
     /// The size from then on.
     pub to: usize,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// What sending a block costs besides its bytes.
+    /// Fixed cost of sending a block.
     pub sending: Duration,
-    /// For how long a block occupies the link besides its bytes; the largest of all links. `None`:
+    /// Fixed part of the time that a block occupies the link; the largest of all links. `None` if
     /// all copies are in one process.
     pub alpha: Option<Duration>,
-    /// What that link carries, in bytes per second.
+    /// Throughput of that link, in bytes per second.
     pub beta: Option<u64>,
-    /// What a block costs the copies besides its bytes, as a mean of what each takes.
+    /// Fixed cost of a block for the copies, as a mean over the copies.
     pub service: Duration,
-    /// What its bytes cost them: a thousand of them, as a mean.
+    /// Cost of a thousand of its bytes for them, as a mean.
     pub kilobyte: Duration,
-    /// Where it was [`Reason::Measured`], the sizes that were tried, and the bytes per second that
-    /// passed with each.
+    /// For [`Reason::Measured`], the sizes that were tried, and the bytes per second that passed
+    /// with each.
     #[serde(deserialize_with = "few::<_, _, MOST_TRIED>")]
     pub tried: Vec<(usize, u64)>,
 }
 
-/// The largest size of a block that takes no longer.
+/// The largest size of a block that takes at most this long.
 fn within(time: f64, paths: &[Path]) -> f64 {
     let size = |path: &Path| {
         let link = path.link.map_or(Cost::default(), |(_, link)| link);
@@ -200,9 +199,9 @@ fn within(time: f64, paths: &[Path]) -> f64 {
     paths.iter().map(size).fold(f64::INFINITY, f64::min)
 }
 
-/// The smallest size at which so many bytes come through in a second. `None`: no size does it.
+/// The smallest size at which this many bytes come through per second. `None` if no size does it.
 fn enough(bytes_per_second: f64, paths: &[Path], shares: &[f64], sending: f64) -> Option<f64> {
-    // What there is for each byte.
+    // The time available for each byte.
     let time = 1.0 / (RESERVE * bytes_per_second);
     let size = |cost: Cost, share: f64| {
         let left = time / share - cost.byte;
@@ -221,8 +220,8 @@ fn enough(bytes_per_second: f64, paths: &[Path], shares: &[f64], sending: f64) -
     Some(least)
 }
 
-/// The size for these paths, where sending costs so much for each block, and a unit of work has so many
-/// bytes. `None`: there are no paths.
+/// The size for these paths, if sending costs this much for each block, and a unit of work has this
+/// many bytes. `None` if there are no paths.
 fn choose(
     paths: &[Path],
     sending: f64,
@@ -233,7 +232,7 @@ fn choose(
     if paths.is_empty() {
         return None;
     }
-    // Who is faster takes more of the blocks.
+    // A faster copy takes more of the blocks.
     let at = (bounds.least as f64 * bounds.most as f64).sqrt();
     let shares: Vec<f64> = paths.iter().map(|path| 1.0 / path.copy.of(at).max(1e-12)).collect();
     let all: f64 = shares.iter().sum();
@@ -247,10 +246,10 @@ fn choose(
     let mut reason = Reason::Overhead;
     for (process, link) in paths.iter().filter_map(|path| path.link) {
         let behind = paths.iter().filter(|path| path.link.is_some_and(|(to, _)| to == process));
-        // So much of the link's time the copies behind it leave for each byte.
+        // The time that the copies after the link leave it for each byte.
         let together = 1.0 / behind.map(|path| 1.0 / path.copy.byte.max(1e-13)).sum::<f64>();
         if together <= link.byte {
-            // The link is what all wait for, whatever the size.
+            // The link is the bottleneck at any size.
             continue;
         }
         let perfect = link.block / (together - link.byte).max(OVERHEAD * together);
@@ -286,13 +285,13 @@ fn choose(
     })
 }
 
-/// To two digits in binary: sizes that people can compare, and memory that can be used again.
+/// Rounds to two binary digits: sizes that people can compare, and memory that can be reused.
 fn rounded(size: f64) -> usize {
     let step = 2_f64.powf(size.log2().floor() - 1.0);
     ((size / step).round() * step) as usize
 }
 
-/// The size of the next block, as the numbers of blocks and the size of most of them say.
+/// The size of the next block, given the number of blocks so far and the size of most of them.
 pub(crate) fn size_of(number: usize, size: usize, bounds: Bounds) -> usize {
     let size = match (3 * number / PROBES, number % DITHER) {
         (0, _) => size / 4,
@@ -308,22 +307,22 @@ pub(crate) fn first(bounds: Bounds) -> usize {
     bounds.nearest(FIRST)
 }
 
-/// What is known of a stream, at its home or where its blocks are sent, and the size that follows.
+/// The measurements of a stream, at its home or at a sender, and the size that follows.
 #[derive(Debug)]
 pub(crate) struct Tuner {
     bounds: Bounds,
     size: usize,
-    /// Of each copy, the process that it is in, if that is another one.
+    /// For each copy, the process that it is in, if that is another one.
     places: Vec<Option<u32>>,
     copies: Vec<Fit>,
-    /// Elsewhere than at the home: what all copies together take, as the home has told.
+    /// At a sender: the common cost of all copies, as reported by the home.
     told: Option<Cost>,
-    /// What links to other processes cost.
+    /// The costs of links to other processes.
     links: BTreeMap<u32, Option<Cost>>,
-    /// For each block that is sent, in seconds.
+    /// Seconds for each block that is sent.
     sending: Option<f64>,
     aim: Aim,
-    /// Bytes of a unit of work, if that is known.
+    /// Bytes of a unit of work, if known.
     unit: Option<f64>,
     blocks: u64,
     think_at: u64,
@@ -349,30 +348,30 @@ impl Tuner {
         }
     }
 
-    /// A copy has processed so many blocks with so many bytes in that time.
+    /// Notes that a copy has processed this many blocks and bytes in that time.
     pub(crate) fn served(&mut self, copy: usize, blocks: usize, bytes: usize, took: Duration) {
         self.copies[copy].add(blocks as u64, bytes as u64, took);
         self.blocks += blocks as u64;
     }
 
-    /// Sending a block took so long, without the wait for its room.
+    /// Notes how long sending a block took, without the wait for its room.
     pub(crate) fn sent(&mut self, took: Duration) {
         let took = took.as_secs_f64();
         let known = self.sending.get_or_insert(took);
         *known += (took.min(CLIP * *known) - *known) / 16.0;
     }
 
-    /// So many units had so many bytes.
+    /// Notes the number of ended units, and their bytes.
     pub(crate) fn units(&mut self, units: u64, bytes: u64) {
         self.unit = (units > 0).then(|| bytes as f64 / units as f64);
     }
 
-    /// So many blocks were sent.
+    /// Notes the number of blocks sent.
     pub(crate) fn counts(&mut self, blocks: u64) {
         self.blocks = blocks;
     }
 
-    /// What the copies take, as the home says.
+    /// Notes the common cost of the copies, as reported by the home.
     pub(crate) fn told(&mut self, cost: Cost) {
         let is_cost = |of: f64| of.is_finite() && of >= 0.0;
         if is_cost(cost.block) && is_cost(cost.byte) {
@@ -380,7 +379,7 @@ impl Tuner {
         }
     }
 
-    /// A copy is no more.
+    /// A copy is gone.
     pub(crate) fn lose(&mut self, copy: usize) {
         self.copies[copy] = Fit::of_copy();
     }
@@ -390,7 +389,7 @@ impl Tuner {
         self.blocks >= self.think_at
     }
 
-    /// What is known of the ways to the copies.
+    /// The paths to the copies, with their costs.
     fn paths(&self) -> Vec<Path> {
         let link = |process: &u32| Some((*process, self.links.get(process).copied()??));
         if let Some(copy) = self.told {
@@ -407,8 +406,8 @@ impl Tuner {
         self.places.iter().zip(&self.copies).filter_map(path).collect()
     }
 
-    /// What a block takes of all copies together, for those who send elsewhere: for each block as a
-    /// mean, and for each byte as if they were one.
+    /// The common cost of all copies, for senders elsewhere: for each block as a mean, and for each
+    /// byte as if they were one copy.
     pub(crate) fn together(&self) -> Option<Cost> {
         let paths = self.paths();
         let count = (!paths.is_empty()).then_some(paths.len() as f64)?;
@@ -417,7 +416,7 @@ impl Tuner {
         Some(Cost { block, byte: 1.0 / speed })
     }
 
-    /// Another size, if that is better. `links` are those to other processes.
+    /// Returns another size, if that is better. `links` are those to other processes.
     pub(crate) fn think(
         &mut self,
         links: impl Iterator<Item = (u32, Option<Cost>)>,
@@ -436,12 +435,12 @@ impl Tuner {
         Some(self.decision([from, size], reason, &paths, Vec::new()))
     }
 
-    /// The size that costs ask for.
+    /// The size that follows from the costs.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
 
-    /// A race was won.
+    /// The decision after a race.
     pub(crate) fn found(&self, from: usize, found: Found) -> SizeDecision {
         self.decision([from, found.size], Reason::Measured, &self.paths(), found.rates)
     }

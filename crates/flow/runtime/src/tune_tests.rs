@@ -1,4 +1,4 @@
-//! A pipeline that is played: a link and copies that take what a line says.
+//! Simulates a pipeline: a link and copies with linear costs.
 
 use super::*;
 use crate::sizing::Sizes;
@@ -9,8 +9,7 @@ fn micros(of: f64) -> Duration {
     Duration::from_secs_f64(of / 1e6)
 }
 
-/// Blocks as the sizes say, on `copies` that are elsewhere behind one link: the size at the end, and
-/// how often it was changed.
+/// Passes blocks to `copies` after one link. Returns the final size, and how often it changed.
 fn play(copy: Cost, link: Option<Cost>, copies: usize, noise: f64) -> (usize, usize) {
     let process = link.map(|_| 7);
     let mut tuner = Tuner::new(ALL, usize::MAX, vec![process; copies], Aim::Throughput);
@@ -45,7 +44,7 @@ fn a_unit_has_blocks_for_all_copies() {
     assert_eq!(choose(Some(1.0)), Some((ALL.least, Reason::Least)));
 }
 
-/// Of the paper: a link of 47.5 us and 510 Mb/s, and 18 ns for a byte: 20.5 KB; of 9.5 us and 763
+/// From the paper: a link of 47.5 us and 510 Mb/s, and 18 ns for a byte: 20.5 KB; of 9.5 us and 763
 /// Mb/s: 1264 B. There, a link is occupied while a block is on its way.
 #[test]
 fn the_papers_sizes_come_out_of_its_links() {
@@ -57,7 +56,7 @@ fn the_papers_sizes_come_out_of_its_links() {
         let paths = [Path { link: Some((1, link)), copy }];
         let (size, reason) = choose(&paths, 0.0, bounds, Aim::Throughput, None).unwrap();
         let overhead = link.block / (OVERHEAD * (link.byte + copy.byte));
-        // The second is so small that what blocks cost besides their bytes decides.
+        // The second is so small that the fixed cost of blocks decides.
         let (expected, of) = match reason {
             Reason::Pipelining => (expected, perfect),
             _ => (overhead, overhead),
@@ -82,7 +81,7 @@ fn a_link_that_cannot_keep_up_asks_for_larger_blocks() {
     let link = Cost { block: 40e-6, byte: 8e-9 };
     let (size, _) = play(copy, Some(link), 1, 0.1);
     assert!((16_000..=50_000).contains(&size), "{size}");
-    // Where it is the bottleneck at any size, what blocks cost still has to be little.
+    // If the link is the bottleneck at any size, the fixed cost of blocks still has to be small.
     let slow = Cost { block: 40e-6, byte: 80e-9 };
     let (size, _) = play(copy, Some(slow), 1, 0.1);
     assert!((5_000..=10_000).contains(&size), "{size}");
@@ -172,12 +171,13 @@ fn a_guarantee_makes_blocks_smaller_and_no_smaller_than_it_needs() {
     let choose = |aim, unit| choose(&paths, 1e-6, ALL, aim, unit).unwrap();
     let (usual, reason) = choose(Aim::Throughput, None);
     assert!(usual > 8 << 10, "{usual} {reason:?}");
-    // One millisecond for each of four blocks on two streams: 125 us, of which 12 us are the block's.
+    // One millisecond for each of four blocks on two streams: 125 us, of which 12 us are the
+    // block's.
     let latency = Aim::of(Some(Guarantee::Latency(Duration::from_millis(1))), 2);
     let (size, reason) = choose(latency, None);
     assert_eq!(reason, Reason::Latency);
     assert!((4800..=6500).contains(&size), "{size}");
-    // What is no limit is none.
+    // A guarantee that limits nothing changes nothing.
     let long = Aim::of(Some(Guarantee::Latency(Duration::from_secs(10))), 2);
     assert_eq!(choose(long, None), (usual, choose(Aim::Throughput, None).1));
     // 16 MiB take 100 ms at 6 ns for each byte: five in a second need little.
@@ -190,7 +190,7 @@ fn a_guarantee_makes_blocks_smaller_and_no_smaller_than_it_needs() {
         assert!(rate >= 5.0, "{rate}");
     }
     assert!(size < usual / 4, "{size} {usual}");
-    // Nothing is known of what a unit has, or no size is enough: as if there were no guarantee.
+    // The size of a unit is unknown, or no size is enough: the same as without a guarantee.
     assert_eq!(choose(rate(5.0), None).0, usual);
     assert_eq!(choose(rate(50.0), Some(16e6)).0, usual);
 }

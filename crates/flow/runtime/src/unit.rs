@@ -1,4 +1,4 @@
-//! Units of work: what is asked of a pipeline, one after the other or several at once.
+//! Units of work: requests to a pipeline, one after the other or several at once.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,7 +29,7 @@ impl fmt::Display for UnitId {
     }
 }
 
-/// One unit of work, as it is asked for.
+/// A unit of work to submit.
 #[derive(Clone, Debug, Default)]
 pub struct Unit {
     pub(crate) argument: String,
@@ -44,16 +44,16 @@ impl Unit {
         Self { argument: argument.into(), deadline: None, expires: false }
     }
 
-    /// Blocks of the unit with the earliest deadline come first everywhere; those of units without
-    /// one come last.
+    /// Blocks of the unit with the earliest deadline go first everywhere; those of units without a
+    /// deadline go last.
     #[must_use]
     pub fn deadline(mut self, deadline: Instant) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Nobody wants the unit any more when its deadline has passed: what is left of it is dropped
-    /// then, and it fails with [`Failure::Late`]. Without a deadline this changes nothing.
+    /// Lets the unit expire at its deadline: everything left of it is dropped then, and it fails
+    /// with [`Failure::Late`]. Without a deadline this changes nothing.
     #[must_use]
     pub fn expires(mut self) -> Self {
         self.expires = true;
@@ -61,7 +61,7 @@ impl Unit {
     }
 }
 
-/// What is more urgent compares as less.
+/// The more urgent rank is the smaller one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
     has_no_deadline: bool,
@@ -82,8 +82,8 @@ pub(crate) struct Open {
 
 #[derive(Debug)]
 struct State {
-    /// Copies of filters that are not through with it, by process; here none, where another process
-    /// counts them.
+    /// Copies of filters that are not done with it, by process; empty if another process counts
+    /// them.
     copies_left: Vec<usize>,
     outcome: Option<Result<Duration, Failure>>,
 }
@@ -97,13 +97,13 @@ impl Open {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it has ended, and is nobody's work any more.
+    /// Whether it has ended, so that no copy should work on it any more.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// True for the first one who says how the unit ended. Before anybody else hears of it, `tell` is
-    /// called.
+    /// True for the first caller that sets the outcome of the unit. `tell` is called before any
+    /// other thread sees it.
     fn end(&self, outcome: Result<Duration, Failure>, tell: impl FnOnce()) -> bool {
         let mut state = self.state();
         if state.outcome.is_some() {
@@ -125,12 +125,12 @@ pub(crate) struct Units {
     next: AtomicU64,
     /// Counts the units that ended before they were done.
     pub(crate) ended_early: AtomicU64,
-    /// Where units are asked for, of a pipeline that promises something.
+    /// Set where units are submitted, if the pipeline has a guarantee.
     pub(crate) keeper: Option<Keeper>,
 }
 
 impl Units {
-    /// Of a pipeline that promises that.
+    /// For a pipeline with that guarantee.
     pub(crate) fn new(guarantee: Option<Guarantee>) -> Self {
         Self { keeper: guarantee.map(Keeper::new), ..Self::default() }
     }
@@ -139,7 +139,7 @@ impl Units {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new unit; so many copies in each process have to be through with it.
+    /// Begins a new unit; this many copies in each process have to finish it.
     pub(crate) fn begin(&self, mut unit: Unit, copies: Vec<usize>) -> Arc<Open> {
         if let Some(keeper) = &self.keeper {
             let now = Instant::now();
@@ -150,7 +150,7 @@ impl Units {
         self.begin_as(id, unit, copies)
     }
 
-    /// The same, where another process has given it its number.
+    /// The same, if another process has given it its number.
     pub(crate) fn begin_as(&self, id: UnitId, unit: Unit, copies: Vec<usize>) -> Arc<Open> {
         let rank =
             Rank { has_no_deadline: unit.deadline.is_none(), deadline: unit.deadline, unit: id };
@@ -170,8 +170,8 @@ impl Units {
         self.open().get(&unit).cloned()
     }
 
-    /// One copy of one filter in that process is through with it; true if the unit is done with
-    /// that. `None`: nobody waits for that copy.
+    /// A copy of a filter in that process has finished the unit; true if the unit is done with
+    /// that. `None` if that copy is not awaited.
     pub(crate) fn copy_is_done(&self, unit: UnitId, process: u32) -> Option<bool> {
         let Some(open) = self.find(unit) else { return Some(false) };
         let mut state = open.state();
@@ -181,7 +181,7 @@ impl Units {
         Some(self.end_if_done(&open))
     }
 
-    /// Nobody waits for that process any more: the units that are done with that.
+    /// Stops waiting for that process. Returns the units that are done with that.
     pub(crate) fn process_is_lost(&self, process: u32) -> Vec<UnitId> {
         let mut done = Vec::new();
         for unit in self.all() {
@@ -207,19 +207,19 @@ impl Units {
         open.end(Ok(took), || self.tell_keeper(took, true))
     }
 
-    /// The unit was done, as another process knows.
+    /// The unit was done, as reported by another process.
     pub(crate) fn is_done(&self, unit: UnitId) {
         if let Some(open) = self.find(unit) {
             self.end(&open);
         }
     }
 
-    /// It ends now; true if it was under way.
+    /// Ends the unit now; true if it was under way.
     pub(crate) fn end_early(&self, unit: UnitId, failure: Failure) -> bool {
         let Some(open) = self.open().remove(&unit) else { return false };
         let is_late = matches!(failure, Failure::Late { .. });
         let is_first = open.end(Err(failure), || self.tell_keeper(open.began.elapsed(), is_late));
-        // After it is closed: who has seen this finds it so.
+        // After it is closed: a thread that sees the count finds it closed.
         self.ended_early.fetch_add(1, Ordering::SeqCst);
         is_first
     }
@@ -230,13 +230,13 @@ impl Units {
         }
     }
 
-    /// Those under way.
+    /// The units under way.
     pub(crate) fn all(&self) -> Vec<UnitId> {
         self.open().keys().copied().collect()
     }
 }
 
-/// A unit that was asked for.
+/// A submitted unit.
 #[derive(Debug)]
 pub struct UnitHandle {
     pub(crate) open: Arc<Open>,
@@ -249,11 +249,11 @@ impl UnitHandle {
         self.open.rank.unit
     }
 
-    /// Waits until every copy of every filter is through with it.
+    /// Waits until every copy of every filter has finished the unit.
     ///
     /// # Errors
     ///
-    /// What ended it before: a filter that failed, a process that was lost, a cancellation, or the
+    /// Why it ended early: a filter that failed, a process that was lost, a cancellation, or the
     /// end of the pipeline.
     pub fn wait(&self) -> Result<UnitReport, Failure> {
         let mut state = self.open.state();

@@ -1,7 +1,7 @@
-//! How the thread of a copy waits, and is woken.
+//! How the thread of a copy waits and is woken.
 //!
-//! A sleep and a wake-up cost more than many blocks. So a thread that has nothing to do looks for a
-//! moment before it sleeps, as long as that has paid.
+//! Sleeping and waking up cost more than many blocks. So an idle thread spins for a moment before
+//! it sleeps, while that pays off.
 
 use std::hint;
 use std::sync::OnceLock;
@@ -9,34 +9,34 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// So long a thread looks before it sleeps: about what a sleep and a wake-up take.
+/// How long a thread spins before it sleeps: about the cost of sleeping and waking up.
 const LOOK: Duration = Duration::from_micros(20);
 
-/// So long it does not even let other threads run on its processor. Who is to ring may be one of
-/// these, and when it has run, there is more to do.
+/// How long it does not even yield its processor. The thread that will ring may need it, and when
+/// that has run, there is more to do.
 const SPIN: Duration = Duration::from_nanos(500);
 
-/// After so many looks in vain a thread sleeps at once, and looks again at one in so many waits.
+/// After this many vain attempts a thread sleeps at once, and spins again in one of so many waits.
 const IN_VAIN: u32 = 4;
 const TRY_AGAIN: u32 = 32;
 
-/// One copy's.
+/// The wake-up of one copy.
 #[derive(Debug, Default)]
 pub(crate) struct Wakeup {
     thread: OnceLock<Thread>,
     is_rung: AtomicBool,
-    /// Looks in a row that did not pay, and waits without any after these. Its own thread's alone.
+    /// Vain attempts in a row, and waits without any after these. Only its own thread uses it.
     in_vain: AtomicU32,
 }
 
 impl Wakeup {
-    /// That thread is the one that waits. To be called before anybody can ring: who rings at the
-    /// same time may not see the thread, and the thread not that it was rung.
+    /// Sets the thread that waits. Must be called before any thread can ring: a concurrent ring may
+    /// miss the thread, and the thread may miss the ring.
     pub(crate) fn belongs_to(&self, thread: Thread) {
         self.thread.get_or_init(|| thread);
     }
 
-    /// Ends its wait, or the next one if it does not wait.
+    /// Ends the current wait, or the next one.
     pub(crate) fn ring(&self) {
         self.is_rung.store(true, Ordering::Release);
         if let Some(thread) = self.thread.get() {
@@ -49,7 +49,7 @@ impl Wakeup {
         self.wait_until(None);
     }
 
-    /// Waits until it was rung since the last wait, but not for longer than that.
+    /// Waits until it was rung since the last wait, but at most this long.
     pub(crate) fn wait_for(&self, time: Duration) {
         self.wait_until(Some(Instant::now() + time));
     }
@@ -138,7 +138,7 @@ mod tests {
     fn looks_in_vain_become_rare() {
         let wakeup = Wakeup::default();
         wakeup.in_vain.store(IN_VAIN, Ordering::Relaxed);
-        // None of them pays.
+        // None of them pays off.
         let looks = (0..320).filter(|_| wakeup.looks()).count();
         assert_eq!(looks, 10);
     }

@@ -1,4 +1,4 @@
-//! Filters that misbehave, limits that are tight, and units that end at any moment.
+//! Filters that misbehave, tight limits, and units that end at any moment.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use seekwire_flow::{
 
 type Outcome = Result<(), FilterError>;
 
-/// Gives so many blocks, each with its number.
+/// Sends this many blocks, each with its number.
 struct Numbers(u64, u64);
 
 impl Filter for Numbers {
@@ -69,7 +69,7 @@ impl fmt::Display for Unspeakable {
 
 impl std::error::Error for Unspeakable {}
 
-/// Panics when it is dropped, but for the first of them.
+/// Panics when it is dropped, except the first one.
 struct Bomb(bool);
 
 impl Filter for Bomb {
@@ -102,7 +102,7 @@ fn whatever_a_filter_does_the_next_unit_is_done() {
             Each(move |block: Block, out: &mut Outputs<'_>| match (is_first, number) {
                 (false, _) => out.send(0, block),
                 (true, 0) => Err(Unspeakable.into()),
-                // It has not.
+                // The unit has not ended.
                 (true, 1) => Err(Ended.into()),
                 (true, _) => std::panic::panic_any(Bomb(true)),
             })
@@ -129,7 +129,7 @@ impl Drop for Mine {
     }
 }
 
-/// Gives one of these, and says so when it is sent.
+/// Sends one of these, and reports when it is sent.
 struct Mines(Arc<AtomicBool>);
 
 impl Filter for Mines {
@@ -141,7 +141,7 @@ impl Filter for Mines {
     }
 }
 
-/// Whether the copy had it in its hand, and can do no more, or not: everybody hears of an end.
+/// Whether or not the copy had it in its hand and cannot continue, everyone learns of an end.
 #[test]
 fn memory_that_cannot_be_freed_lets_nobody_wait() {
     let is_sent = Arc::new(AtomicBool::new(false));
@@ -165,7 +165,7 @@ fn memory_that_cannot_be_freed_lets_nobody_wait() {
     }
 }
 
-/// Panics whatever it sees.
+/// Panics whatever it gets.
 struct Shocked;
 
 impl Observer for Shocked {
@@ -191,7 +191,7 @@ fn who_watches_and_panics_stops_nothing() {
     running.submit(Unit::default()).wait().unwrap();
 }
 
-/// Sends so much when it is finalized.
+/// Sends this many bytes when it is finalized.
 struct Last(usize);
 
 impl Filter for Last {
@@ -225,7 +225,8 @@ fn what_is_too_large_is_an_error_and_no_wait() {
     let whole = |is_ordered| StreamOptions { is_ordered, limit: 2048, ..plain() };
     assert_eq!(said(1, 1920, whole(false)), None);
     assert!(too_large(said(1, 1921, whole(false))));
-    // Of several copies, one must find room for what all wait for.
+    // With several copies, one must find the room that is kept for the group that all others wait
+    // for.
     assert_eq!(said(3, 384, whole(true)), None);
     assert!(too_large(said(3, 385, whole(true))));
     // A line that never ends.
@@ -246,7 +247,7 @@ fn copies_that_fill_blocks_do_not_wait_for_each_other() {
     for policy in [Policy::RoundRobin, Policy::Demand, Policy::Adaptive] {
         let make = || {
             Each(|block: Block, out: &mut Outputs<'_>| {
-                // Few of the blocks have something in them.
+                // Few of the blocks produce output.
                 if block[0] < 3 { out.send(0, "little") } else { Ok(()) }
             })
         };
@@ -271,7 +272,7 @@ fn urgent_units_overtake_on_ordered_streams_without_a_circle() {
         for _ in 0..20 {
             let make = || {
                 Each(|block: Block, out: &mut Outputs<'_>| {
-                    // Each yield may cost a time slice where others compute.
+                    // Each yield may cost a time slice if others compute.
                     std::thread::yield_now();
                     for _ in 0..u32::from(block[0] % 5) * 400 {
                         std::hint::spin_loop();

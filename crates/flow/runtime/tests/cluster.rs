@@ -1,4 +1,4 @@
-//! Pipelines in several processes, which are here threads with links between them.
+//! Pipelines in several processes, which are simulated by threads with links between them.
 
 mod jobs;
 
@@ -30,7 +30,7 @@ fn together(size: usize, graph: impl Fn() -> Graph + Sync, front: impl FnOnce(&R
     });
 }
 
-/// Sends the numbers below the argument, eight bytes each, so many at once.
+/// Sends the numbers below the argument, eight bytes each, this many at once.
 struct Numbers {
     next: u64,
     end: u64,
@@ -52,7 +52,7 @@ impl Filter for Numbers {
     }
 }
 
-/// Passes on, and counts how often it was called.
+/// Passes blocks on, and counts how often it was called.
 struct Pass(Arc<AtomicUsize>);
 
 impl Filter for Pass {
@@ -63,7 +63,7 @@ impl Filter for Pass {
         out: &mut Outputs<'_>,
     ) -> Result<(), FilterError> {
         self.0.fetch_add(1, Ordering::Relaxed);
-        // In two parts: what comes of one block are several.
+        // In two parts, so that a block has several output blocks.
         let bytes = block.bytes();
         let half = bytes.len() / 16 * 8;
         out.send(0, bytes.slice(..half))?;
@@ -71,7 +71,7 @@ impl Filter for Pass {
     }
 }
 
-/// What it reports when nothing is under way any more: that memory is free is told afterwards.
+/// The reports once nothing is under way any more: notices that memory is free arrive later.
 fn at_rest(running: &Running) -> (Vec<CopyReport>, Vec<StreamReport>) {
     loop {
         let report = running.report();
@@ -298,7 +298,7 @@ fn a_failure_elsewhere_ends_the_unit_and_names_the_host() {
     });
 }
 
-/// Holds what it is given until it is told to go on.
+/// Holds its block until the gate opens.
 struct Gate {
     is_open: Arc<AtomicBool>,
 }
@@ -358,16 +358,16 @@ fn strangers_get_nothing_and_stop_nobody() {
     thread::scope(|scope| {
         let graph = || chain(&layout, &called, &seen);
         let running = scope.spawn(move || graph().start_in(&front, b"").unwrap());
-        // More than there is patience for: some that say nothing, some that talk nonsense.
+        // More than are tolerated: some are silent, some send nonsense.
         let mut silent: Vec<TcpStream> =
             (0..200).map(|_| TcpStream::connect(address).unwrap()).collect();
         let mut loud = TcpStream::connect(address).unwrap();
         loud.write_all(&[b'x'; 200]).unwrap();
         let mut answer = Vec::new();
-        // Nothing, or the end of the connection by an error.
+        // Either nothing, or an error at the end of the connection.
         let _ = loud.read_to_end(&mut answer);
         assert_eq!(answer, b"");
-        // One who knows another secret.
+        // A process that knows another secret.
         let mut wrong = Job { secret: [8; 32], limit: Duration::from_secs(1), ..again(&other) };
         wrong.patience = Duration::from_secs(1);
         match graph().start_in(&wrong, b"") {
@@ -378,13 +378,13 @@ fn strangers_get_nothing_and_stop_nobody() {
             }
             _ => panic!("it knows another secret"),
         }
-        // And one who runs another pipeline.
+        // And a process that runs another pipeline.
         let wrong = Job { limit: Duration::from_secs(1), ..again(&other) };
         assert!(matches!(graph().start_in(&wrong, b"x"), Err(StartError::Meet(_))));
         scope.spawn(move || graph().start_in(&other, b"").unwrap().serve().unwrap());
         let running = running.join().unwrap();
         running.submit(Unit::new("100")).wait().unwrap();
-        // All of them were hung up on, some to make room, and the others at the end.
+        // All of them were disconnected, some to make room, and the others at the end.
         assert_eq!(silent[0].read(&mut [0]).unwrap_or(0), 0);
     });
 }

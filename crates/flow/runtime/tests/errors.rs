@@ -23,8 +23,8 @@ impl Filter for Pieces {
     }
 }
 
-/// Sends its block twice. One that begins with `x` is an error after the first time, and one that begins
-/// with `!` panics.
+/// Sends its block twice. A block that begins with `x` is an error after the first time, and one
+/// that begins with `!` panics.
 struct Twice;
 
 impl Filter for Twice {
@@ -55,7 +55,7 @@ impl Filter for See {
     }
 }
 
-/// Pieces that go through `Twice`, and what sinks see at its two ports.
+/// Pieces that go through `Twice`, and the output at its two ports.
 fn graph(pieces: &'static [&'static str], on_error: OnError, cut: Cut) -> (Graph, [Seen; 2]) {
     let mut graph = Graph::new();
     let make = move || Pieces(pieces.to_vec(), Origin::new("source"));
@@ -128,7 +128,8 @@ fn other_errors_still_end_the_unit() {
         let said = outcome.unwrap_err().to_string();
         assert!(said.contains(expected), "{said}");
     }
-    // All that a block becomes has to fit at once. This limit holds 40,000 bytes, but not twice as many.
+    // The whole output of a block has to fit at once. This limit holds 40,000 bytes, but not twice
+    // as many.
     let pieces = Box::leak(Box::new(["a", too_large]));
     let (graph, seen) = graph(pieces, OnError::Skip, Cut::Whole);
     run(graph).0.unwrap();

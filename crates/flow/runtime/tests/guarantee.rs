@@ -1,4 +1,4 @@
-//! What a pipeline promises for its units of work, and units that nobody wants any more.
+//! Guarantees for units of work, and units that expire.
 
 mod jobs;
 
@@ -12,7 +12,7 @@ use seekwire_flow::{
 
 use crate::jobs::jobs;
 
-/// Sends so many blocks; of an empty argument, for ever.
+/// Sends this many blocks; for an empty argument, forever.
 struct Blocks(Option<u64>);
 
 impl Filter for Blocks {
@@ -53,7 +53,7 @@ fn units_that_expire_end_at_their_deadline() {
     let later = Instant::now() + Duration::from_secs(3600);
     let endless = running.submit(Unit::new("").deadline(soon()).expires());
     let finite = running.submit(Unit::new("50").deadline(later).expires());
-    // Only a deadline can pass.
+    // Without a deadline it cannot expire.
     let patient = running.submit(Unit::new("50").expires());
     assert_eq!(endless.wait().unwrap_err(), Failure::Late { unit: endless.id() });
     finite.wait().unwrap();
@@ -99,7 +99,7 @@ fn what_is_promised_is_counted() {
         let report = running.guarantee().unwrap();
         assert_eq!((report.guarantee, report.units, report.kept), (guarantee, 3, 3));
         assert!(report.holds() && report.worst <= report.allowed());
-        // One that was too late counts as such.
+        // A late unit counts as such.
         let soon = Instant::now() + Duration::from_millis(1);
         running.submit(Unit::default().deadline(soon).expires()).wait().unwrap_err();
         assert_eq!(running.guarantee().unwrap().units, 4);

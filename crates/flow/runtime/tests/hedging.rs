@@ -1,4 +1,4 @@
-//! A copy that stands still with one block, of a filter that is hedged.
+//! A copy of a hedged filter that is stuck with one block.
 
 mod jobs;
 
@@ -12,7 +12,7 @@ use seekwire_flow::{
 
 use crate::jobs::jobs;
 
-/// The blocks of a unit, and the one that a copy stands still with: the budget allows for it by then.
+/// The blocks of a unit, and the one that a copy is stuck with: the budget allows for it by then.
 const MANY: (u64, u64) = (400, 200);
 
 /// So few that the budget allows for none.
@@ -33,7 +33,7 @@ impl Filter for Numbers {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 enum Stage {
-    /// The next one that gets the block stands still with it.
+    /// The next copy that gets the block is stuck with it.
     #[default]
     Armed,
     Standing,
@@ -63,7 +63,7 @@ impl Gate {
     }
 }
 
-/// Released also when the test fails: a pipeline that is dropped waits for its copies.
+/// Also released when the test fails: a pipeline that is dropped waits for its copies.
 struct Releases<'g>(&'g Gate);
 
 impl Drop for Releases<'_> {
@@ -72,11 +72,11 @@ impl Drop for Releases<'_> {
     }
 }
 
-/// Sends twice what it gets, one half before it stands still.
+/// Sends its block twice, one half before it is stuck.
 struct Work {
     gate: Arc<Gate>,
     late: u64,
-    /// What it says when it goes on.
+    /// The error that it returns when it goes on.
     error: Option<&'static str>,
 }
 
@@ -122,8 +122,8 @@ struct Kind {
     percent: u32,
 }
 
-/// What is enough in one process. Where copies in others are slow to say that they are done, more is
-/// taken to be late.
+/// Enough within one process. If copies in others are slow to report that they are done, more
+/// blocks seem late.
 const FEW: u32 = 5;
 
 fn graph(kind: &Kind, gate: &Arc<Gate>, seen: &Seen) -> Graph {
@@ -160,7 +160,8 @@ fn into_work(running: &Running) -> StreamReport {
     running.streams().into_iter().find(|stream| &*stream.name == "numbers.out -> work.in").unwrap()
 }
 
-/// One unit, in the middle of which a copy stands still, one meanwhile, and one after that.
+/// Three units: in the middle of the first a copy is stuck, the second runs meanwhile, the third
+/// after.
 fn three_units(kind: &Kind, running: &Running, gate: &Gate, seen: &Seen) {
     let releases = Releases(gate);
     running.submit(Unit::default()).wait().unwrap();
@@ -173,7 +174,7 @@ fn three_units(kind: &Kind, running: &Running, gate: &Gate, seen: &Seen) {
     unit.wait().unwrap();
     check(kind, seen);
     let stream = into_work(running);
-    // Beyond the budget, the one that a copy stands still with.
+    // The one that a copy is stuck with goes beyond the budget.
     let most = 3 * kind.blocks.0 * u64::from(kind.percent) / 100 + 1;
     assert!((1..=most).contains(&stream.hedged), "{stream:?}");
     assert!((1..=stream.hedged).contains(&stream.hedges_won), "{stream:?}");
@@ -214,8 +215,8 @@ fn copies_in_another_process_hedge_each_other() {
 #[test]
 fn copies_in_several_processes_hedge_each_other() {
     for (is_ordered, places) in [
-        // Where blocks are dealt there is no copy, or there are one or two; and what is sent on is
-        // there, beside the copies, or elsewhere.
+        // The process that deals has no copy, or there are one or two elsewhere; and the output
+        // goes there, beside the copies, or elsewhere.
         (false, [&[0][..], &[1, 2], &[0]]),
         (true, [&[0], &[1, 2], &[0]]),
         (true, [&[0], &[1, 2], &[1]]),
@@ -232,7 +233,7 @@ fn copies_in_several_processes_hedge_each_other() {
     }
 }
 
-/// Else the unit would never end.
+/// Otherwise the unit would never end.
 #[test]
 fn a_copy_that_stands_still_is_hedged_beyond_the_budget() {
     for places in [[&[0][..], &[0, 0], &[0]], [&[0], &[1, 2], &[0]], [&[0], &[0, 1], &[2]]] {
@@ -294,7 +295,7 @@ fn what_is_not_hedged_is_not_given_to_a_second_copy() {
     };
     let mut graph = graph(&kind, &gate, &seen);
     let late = Arc::clone(&gate);
-    // The same filters, with one that is not declared to be anything.
+    // The same filters, and one that is not declared idempotent.
     graph.filter("other", 2, Ports::sink(), move || Late(Arc::clone(&late))).unwrap();
     graph.connect("numbers", "other", StreamOptions::default()).unwrap();
     let running = graph.start().unwrap();
@@ -304,7 +305,7 @@ fn what_is_not_hedged_is_not_given_to_a_second_copy() {
     assert_eq!((other.hedged, other.hedges_won), (0, 0));
 }
 
-/// Stands still until the other filter has given its block to another copy.
+/// Is stuck until the other filter has given its block to another copy.
 struct Late(Arc<Gate>);
 
 impl Filter for Late {

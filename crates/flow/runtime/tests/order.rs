@@ -1,5 +1,5 @@
-//! A copy that stands still with one block of many, where an order is kept and the source runs ahead:
-//! others have room for a part of what comes later.
+//! A copy that is stuck with one block of many, in an ordered stream with a source that runs ahead:
+//! the others have room for only a part of the later blocks.
 
 mod jobs;
 
@@ -15,16 +15,16 @@ use crate::jobs::jobs;
 
 const BLOCKS: u64 = 1200;
 
-/// The one that a copy stands still with: the budget allows for it by then.
+/// The block that a copy is stuck with: the budget allows for it by then.
 const LATE: u64 = 200;
 
-/// So long a block takes.
+/// How long a block takes.
 const SERVICE: Duration = Duration::from_micros(200);
 
 /// Room for some hundreds of blocks of each copy.
 const LIMIT: usize = 256 << 10;
 
-/// So long the copy stands still if nobody does without it: that is what fails.
+/// How long the copy is stuck if the pipeline does not go on without it, which is a failure.
 const LONGEST: Duration = Duration::from_secs(20);
 
 struct Numbers(u64);
@@ -53,7 +53,7 @@ struct Gate {
 }
 
 impl Gate {
-    /// The first one that comes stands still.
+    /// The first copy that comes is stuck.
     fn stand(&self) {
         let mut stage = self.stage.lock().unwrap();
         if *stage == Stage::Armed {
@@ -116,7 +116,7 @@ fn graph(places: [&[u32]; 3], gate: &Arc<Gate>, seen: &Seen) -> Graph {
         graph.place(filter, ranks).unwrap();
     }
     graph.idempotent("work").unwrap();
-    // On a busy machine many blocks are late. The one that stands still must find a hedge left.
+    // On a busy machine many blocks are late. The stuck copy must find a hedge left.
     graph.hedge("work", 50).unwrap();
     let options = StreamOptions { is_ordered: true, ..Default::default() };
     graph.connect("numbers", "work", options.clone()).unwrap();

@@ -11,7 +11,7 @@ use seekwire_flow::{
     Ports, Running, Span, Step, StreamOptions, Unit, UnitId,
 };
 
-/// Gives what a function makes of 0, 1, 2, ... until it makes nothing.
+/// Sends the results of a function for 0, 1, 2, ... until it returns none.
 struct Give<F>(F, u64);
 
 impl<F: FnMut(u64) -> Option<Vec<u8>> + Send> Filter for Give<F> {
@@ -40,7 +40,7 @@ where
     }
 }
 
-/// Keeps what it gets, for each unit.
+/// The blocks received for each unit.
 type Kept = Arc<Mutex<BTreeMap<UnitId, Vec<Vec<u8>>>>>;
 
 fn keep(graph: &mut Graph, name: &str, copies: usize) -> Kept {
@@ -66,7 +66,7 @@ fn number(block: &[u8]) -> u64 {
     u64::from_le_bytes(block.try_into().unwrap())
 }
 
-/// Passes blocks on, after work of a length that the number says.
+/// Passes blocks on, after work whose length depends on the number.
 fn work(graph: &mut Graph, name: &str, copies: usize) {
     let make = || {
         Each(|block: Block, _, out: &mut Outputs<'_>| {
@@ -116,7 +116,7 @@ fn an_ordered_stream_keeps_the_order_through_copies() {
         work(&mut graph, "first", 3);
         work(&mut graph, "second", 4);
         let kept = keep(&mut graph, "keep", 1);
-        // So little that what comes too soon has to wait for room.
+        // So small that early blocks have to wait for room.
         let options = StreamOptions { policy, limit: 2048, ..StreamOptions::default() };
         graph.connect("numbers", "first", options.clone()).unwrap();
         graph.connect("first", "second", options.clone()).unwrap();
@@ -135,7 +135,7 @@ fn an_ordered_stream_keeps_the_order_through_copies() {
     }
 }
 
-/// A pipeline of which the sink does not go on before it is let.
+/// A pipeline whose sink waits for permission to go on.
 fn stopped(limit: usize) -> (Running, Arc<Barrier>) {
     let mut graph = Graph::new();
     let give = || Give(|at| (at < 1000).then(|| vec![at as u8; 10_000]), 0);
@@ -147,7 +147,7 @@ fn stopped(limit: usize) -> (Running, Arc<Barrier>) {
         let (pass, is_first) = (Arc::clone(&pass), Arc::clone(&is_first));
         Each(move |_: Block, _, _: &mut Outputs<'_>| {
             if is_first.swap(false, Ordering::SeqCst) {
-                // It is there, and is let.
+                // It has arrived, and waits for permission.
                 pass.wait();
                 pass.wait();
             }
@@ -159,7 +159,7 @@ fn stopped(limit: usize) -> (Running, Arc<Barrier>) {
     (graph.start().unwrap(), gate)
 }
 
-/// Until the sink is at the gate, and the source waits for room.
+/// Waits until the sink is at the gate, and the source waits for room.
 fn await_blocked(running: &Running, gate: &Barrier) {
     gate.wait();
     let until = Instant::now() + Duration::from_secs(60);
@@ -399,7 +399,7 @@ fn the_time_of_a_copy_adds_up() {
     }
 }
 
-/// What it has heard of each copy, and of the streams.
+/// The events of each copy, and of the streams.
 #[derive(Default)]
 struct Heard {
     spans: Mutex<BTreeMap<usize, Vec<Option<Span>>>>,
@@ -431,7 +431,7 @@ fn who_watches_hears_of_every_call() {
     let make = move || {
         let heard = Arc::clone(&watched);
         Each(move |block: Block, _, out: &mut Outputs<'_>| {
-            // Not before the source is blocked, which has more than there is room for.
+            // Not before the source is blocked, having sent more than there is room for.
             while !heard.is_blocked.load(Ordering::SeqCst) {
                 std::thread::yield_now();
             }
@@ -530,8 +530,8 @@ fn what_cannot_run_is_told_before_it_runs() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// However it is cut, the bytes come whole and in order, in blocks of the size that was asked
-    /// for.
+    /// However the bytes are cut, they arrive complete and in order, in blocks of the requested
+    /// size.
     #[test]
     fn cutting_changes_no_byte(
         parts in prop::collection::vec("[a-c\n]{0,40}", 0..40),

@@ -1,4 +1,4 @@
-//! Random pipelines in several processes, which are here threads with links between them.
+//! Random pipelines in several processes, which are simulated by threads with links between them.
 
 mod jobs;
 
@@ -36,7 +36,7 @@ impl Random {
     }
 }
 
-/// What it sends is `number unit` for each number below the argument.
+/// Sends `number unit` for each number below the argument.
 struct Numbers {
     next: u64,
     end: u64,
@@ -57,14 +57,14 @@ impl Filter for Numbers {
     }
 }
 
-/// Passes on, keeps some blocks for a while, and may fail.
+/// Passes blocks on, keeps some for a while, and may fail.
 struct Pass {
     random: Random,
     kept: Vec<Block>,
     fails: bool,
     keeps: bool,
     is_split: bool,
-    /// Now and then it takes so long that another copy gets the block, too.
+    /// True if it now and then takes so long that another copy also gets the block.
     is_late: bool,
 }
 
@@ -141,7 +141,8 @@ impl Filter for Collect {
     }
 }
 
-/// A pipeline by that number: lanes of steps from one source to one sink with an input for each.
+/// The pipeline with that number: lanes of steps from one source to one sink with an input for
+/// each.
 struct Plan {
     size: usize,
     is_ordered: bool,
@@ -193,7 +194,7 @@ fn plan(seed: u64) -> Plan {
                     },
                     cut: match random.one(&[0, 0, 24, 80, 1]) {
                         0 => Cut::Whole,
-                        // It is not always cut in the same way.
+                        // Automatic cuts are not always the same.
                         1 if is_repeated => Cut::Whole,
                         1 => Cut::Auto(Bounds { least: 8, most: 100, record: 8 }),
                         size => Cut::Bytes(size),

@@ -23,14 +23,14 @@ impl Filter for Numbers {
     }
 }
 
-/// What is done, and by whom.
+/// The blocks done, and by which copies.
 #[derive(Default)]
 struct Progress {
     done: Mutex<usize>,
     change: Condvar,
 }
 
-/// One that stands still with its first block until all others are done, if it is the slow one.
+/// The slow one is stuck with its first block until all others are done.
 struct Work {
     progress: Arc<Progress>,
     is_slow: bool,

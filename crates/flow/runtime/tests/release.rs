@@ -1,4 +1,4 @@
-//! What a pipeline in several processes has taken of the system, it gives back when it is dropped.
+//! A pipeline in several processes releases all system resources when it is dropped.
 
 mod jobs;
 
@@ -42,7 +42,7 @@ fn run() {
     });
 }
 
-/// Of this process, which runs no other test.
+/// Open files of this process, which runs no other test.
 fn open_files() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }
@@ -54,7 +54,7 @@ fn no_socket_stays_open() {
     for _ in 0..50 {
         run();
     }
-    // The threads that read see the end of their links, and leave then.
+    // The threads that read see the end of their links, and then exit.
     let until = Instant::now() + Duration::from_secs(30);
     while open_files() > before + 10 {
         assert!(Instant::now() < until, "{} files were open, now {}", before, open_files());

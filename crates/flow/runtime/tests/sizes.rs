@@ -1,4 +1,4 @@
-//! Streams that find the size of their blocks.
+//! Streams that choose the size of their blocks.
 
 mod jobs;
 
@@ -25,7 +25,7 @@ impl Filter for Bulk {
     }
 }
 
-/// What it takes for a block, and for each of its bytes; it passes all on, or nothing.
+/// The time for a block, and for each of its bytes; it passes all blocks on, or none.
 #[derive(Clone, Copy)]
 struct Takes {
     block: Duration,
@@ -40,8 +40,8 @@ impl Filter for Takes {
         _: usize,
         out: &mut Outputs<'_>,
     ) -> Result<(), FilterError> {
-        // Asleep: a thread that computes waits for its turn on a busy machine, and that looks like a
-        // cost of blocks.
+        // Sleep: a computing thread waits for its turn on a busy machine, which looks like a cost
+        // of blocks.
         thread::sleep(self.block + Duration::from_secs_f64(self.byte * block.len() as f64));
         if self.passes { out.send(0, block) } else { Ok(()) }
     }
@@ -69,7 +69,7 @@ impl Observer for Sized {
     }
 }
 
-/// Units until the size of blocks of the first stream is such a one.
+/// Submits units until the size of blocks of the first stream is a wanted one.
 fn until(running: &Running, is_there: impl Fn(usize) -> bool) -> Vec<SizeDecision> {
     const MOST_UNITS: usize = 100;
     for _ in 0..MOST_UNITS {
@@ -103,7 +103,7 @@ fn costly_blocks_become_larger_and_costly_bytes_smaller() {
     }
 }
 
-/// The places of the source, of what takes blocks, and of the end.
+/// The places of the source, of the filter that takes blocks, and of the sink.
 fn chain(places: [&[u32]; 3], is_idempotent: bool) -> Graph {
     let takes = Takes { passes: true, ..COSTLY_BLOCKS };
     let mut graph = Graph::new();

@@ -1,9 +1,9 @@
-//! What the home of a stream knows of a copy that receives in another process.
+//! A receiving copy in another process, as the home of a stream sees it.
 //!
-//! It keeps what each block takes of the limit until the copy is done with it and its memory there
-//! is free; and the block itself, if it can be dealt to another one. So many blocks are under way to
-//! a copy that it has one to begin whenever it is done with one, and one more: what is not dealt
-//! yet goes to who is idle first.
+//! The home keeps the room of each block until the copy has finished it and its memory there is
+//! free; and the block itself, if it can be dealt to another copy. It sends a copy as many blocks
+//! as it takes to always have one to begin, and one more: blocks not dealt yet go to the copy that
+//! is idle first.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -20,60 +20,60 @@ use crate::fit::Cost;
 use crate::hedging::Share;
 use crate::unit::{Rank, UnitId};
 
-/// So many round trips are remembered; the shortest one counts. Others have waited in a queue.
+/// Number of round trips remembered; the shortest one counts. Others have waited in a queue.
 const SAMPLES: usize = 16;
 
-/// Blocks under way to a copy of which nobody knows yet how fast it is: one to process, one to come.
+/// Blocks on their way to a copy of unknown speed: one to process, one to come.
 const FIRST_WINDOW: usize = 2;
 
-/// So long, and a few round trips, a process takes to answer if it runs at all.
+/// How long, besides a few round trips, a running process takes at most to answer.
 const SILENCE: Duration = Duration::from_millis(100);
 
-/// The most blocks under way to one copy.
+/// Most blocks on their way to one copy.
 const LARGEST_WINDOW: usize = 4096;
 
 pub(crate) struct Distant {
     link: Arc<Link>,
     to: End,
-    /// Bytes that it may be sent and not have dropped.
+    /// Bytes that it may have received and not dropped.
     granted: usize,
     held: usize,
-    /// Blocks that it is not done with.
+    /// Blocks that it has not finished.
     unfinished: usize,
     records: HashMap<(UnitId, u64), Record>,
-    /// What it is to be sent at once.
+    /// Frames to send to it at the next flush.
     outgoing: Vec<Frame>,
     round_trips: [Duration; SAMPLES],
     samples: usize,
-    /// Since it was done with a block, or had none. Where it is looked after, since it has the one that
-    /// it was sent first, at the soonest, as far as can be seen from here.
+    /// When it last finished a block, or got one after having none. If it is looked after, the
+    /// earliest time at which it can have got the first block of the order.
     since: Instant,
-    /// If it is looked after, what it was sent in that order, and when; others, too, that it is done
-    /// with.
+    /// If it is looked after, the blocks sent to it, in order, and when; also some that it has
+    /// finished.
     order: Option<VecDeque<((UnitId, u64), Instant)>>,
-    /// It was asked to give back that block, if it has not begun it, and has not answered.
+    /// The block that it was asked to give back if it has not begun it, until it answers.
     recalled: Option<(UnitId, u64)>,
-    /// When it was asked that.
+    /// When it was asked.
     asked: Instant,
-    /// Blocks that it is not done with, and nobody waits for.
+    /// Blocks that it has not finished and that are no longer awaited.
     beaten: usize,
 }
 
-/// A block that it was sent.
+/// A block that was sent to it.
 struct Record {
     rank: Rank,
     block: Block,
-    /// Else it is without its bytes, and nobody else can have it.
+    /// False if the block is without its bytes, so that no other copy can have it.
     is_kept: bool,
     bytes: usize,
     sent: Instant,
     progress: Progress,
     is_dropped: bool,
-    /// Another copy has it, too.
+    /// True if another copy also has it.
     is_hedged: bool,
-    /// That one had it before.
+    /// True if the other copy had it first.
     is_second: bool,
-    /// Nobody waits for it any more.
+    /// True if it is no longer awaited.
     is_beaten: bool,
 }
 
@@ -84,40 +84,41 @@ pub(crate) enum Progress {
     Done,
 }
 
-/// What a copy was done with.
+/// The blocks that a copy has finished.
 pub(crate) struct Done {
     pub(crate) rank: Rank,
     pub(crate) count: usize,
-    /// Of these.
+    /// Their bytes.
     pub(crate) bytes: usize,
-    /// Of these, those that were not known to be begun.
+    /// Number of those that were not known to be begun.
     pub(crate) unbegun: usize,
-    /// Of these, those that somebody has waited for.
+    /// Number of those that were awaited.
     pub(crate) awaited: usize,
-    /// Of these, those that another copy has, too: the number, and whether that one had it before.
+    /// Those that another copy also has: the number, and whether that copy had it first.
     pub(crate) hedged: Vec<(u64, bool)>,
-    /// How long each took: no longer than the last has been away, whatever is said.
+    /// How long each took: at most as long as the last one has been away, whatever the copy
+    /// reports.
     pub(crate) took: Duration,
-    /// How long it was at them, as is seen here.
+    /// How long it had them, as seen from here.
     pub(crate) was_at: Duration,
-    /// Whether it has told of others, which it does not have.
+    /// An error if it has reported others, which it does not have.
     pub(crate) stray: Result<(), Garbled>,
 }
 
-/// A block that will not be done with, and is anybody's again.
+/// A block that the copy will not finish, and that any copy can have.
 pub(crate) struct Back {
     pub(crate) rank: Rank,
     pub(crate) block: Block,
-    /// Another copy has it, too.
+    /// True if another copy also has it.
     pub(crate) is_hedged: bool,
 }
 
-/// What a copy has had for longest, of what nobody else has.
+/// The block that a copy has had for longest, of those that no other copy has.
 pub(crate) struct Oldest {
     pub(crate) rank: Rank,
     pub(crate) sequence: u64,
     pub(crate) sent: Instant,
-    /// So many it has to do until it is done with this one.
+    /// Number of blocks that it has to process until it has finished this one.
     pub(crate) place: u32,
 }
 
@@ -143,7 +144,7 @@ impl Distant {
         }
     }
 
-    /// Somebody looks whether it is late with what it has.
+    /// Prepares for checks whether it is late.
     pub(crate) fn look_after(&mut self) {
         self.order = Some(VecDeque::new());
     }
@@ -152,26 +153,25 @@ impl Distant {
         self.link.rank
     }
 
-    /// Its process, and what the link there costs.
+    /// Its process, and the cost of the link there.
     pub(crate) fn link_cost(&self) -> (u32, Option<Cost>) {
         (self.link.rank, self.link.cost())
     }
 
-    /// How long a block and its acknowledgement are on their way; `None`: nobody knows yet.
+    /// Round-trip time of a block and its acknowledgement; `None` if not known yet.
     pub(crate) fn round_trip(&self) -> Option<Duration> {
         self.round_trips[..self.samples.min(SAMPLES)].iter().min().copied()
     }
 
-    /// Whether it may be sent another block, if it takes so long for one.
+    /// Whether it may get another block, if it takes this long for one.
     pub(crate) fn has_room(&self, service: Option<Duration>) -> bool {
         let window = match (service, self.round_trip()) {
             (Some(service), Some(way)) => {
                 let service = service.as_nanos().max(1);
-                // It says that it is done with a batch when it is done with all of it, and begins
-                // the next one then.
+                // It reports a batch only when all of it is finished, and then begins the next one.
                 let ahead = (way + 2 * BATCH).as_nanos().div_ceil(service);
-                // One that it is at, and one for round trips that take longer than the shortest, as
-                // most do where processors are shared.
+                // One that it is processing, and one for round trips that take longer than the
+                // shortest, as most do on shared processors.
                 usize::try_from(ahead).unwrap_or(LARGEST_WINDOW).saturating_add(2)
             }
             _ => FIRST_WINDOW,
@@ -179,13 +179,12 @@ impl Distant {
         self.recalled.is_none() && self.unfinished < window.min(LARGEST_WINDOW) && self.has_memory()
     }
 
-    /// Whether it may hold another block. One is always allowed: it may be larger than what was
-    /// granted.
+    /// Whether it may hold another block. One is always allowed: it may be larger than the grant.
     pub(crate) fn has_memory(&self) -> bool {
         self.held < self.granted || self.records.is_empty()
     }
 
-    /// `is_kept`: it may be dealt again, to others.
+    /// `is_kept`: the block may be dealt again, to others.
     pub(crate) fn send(&mut self, rank: Rank, mut block: Block, is_again: bool, is_kept: bool) {
         let (unit, sequence) = (block.unit(), block.sequence());
         let payload = if is_kept { block.bytes().clone() } else { block.take_bytes() };
@@ -217,7 +216,7 @@ impl Distant {
         self.outgoing.push(Frame { message, payload });
     }
 
-    /// A block that another copy is late with.
+    /// Sends a block that another copy is late with.
     pub(crate) fn send_second(&mut self, rank: Rank, block: Block) {
         let key = (block.unit(), block.sequence());
         self.send(rank, block, false, true);
@@ -230,12 +229,12 @@ impl Distant {
         self.outgoing.push(Message::Over { to: self.to, unit }.into());
     }
 
-    /// The unit is over without it.
+    /// Notifies it that the unit has ended without it.
     pub(crate) fn ended_for(&mut self, unit: UnitId) {
         self.outgoing.push(Message::EndedFor { to: self.to, unit }.into());
     }
 
-    /// It is done with something, or has something again.
+    /// Notes that it goes on to its next block, having finished one or having got one again.
     fn is_at_next(&mut self, now: Instant) {
         self.since = now;
         let way = self.round_trip().unwrap_or_default();
@@ -253,7 +252,7 @@ impl Distant {
         }
     }
 
-    /// What it was to be sent goes.
+    /// Sends the waiting frames.
     pub(crate) fn flush(&mut self) {
         if !self.outgoing.is_empty() {
             self.link.send_all(&mut self.outgoing);
@@ -269,7 +268,7 @@ impl Distant {
         Ok(())
     }
 
-    /// It is done with blocks of a unit.
+    /// Notes that it has finished blocks of a unit.
     pub(crate) fn done(
         &mut self,
         unit: UnitId,
@@ -316,7 +315,7 @@ impl Distant {
         Ok(Done { rank, count, bytes, unbegun, awaited, hedged, took, was_at, stray })
     }
 
-    /// Blocks that it is not done with.
+    /// Blocks that it has not finished.
     pub(crate) fn unfinished(&self) -> usize {
         self.unfinished
     }
@@ -325,23 +324,23 @@ impl Distant {
         self.unfinished == 0 && self.recalled.is_none()
     }
 
-    /// So long it has been at what it does, at the least.
+    /// How long it has been processing its current block, at least.
     pub(crate) fn since_done(&self) -> Duration {
         self.since.elapsed()
     }
 
-    /// Since when that is.
+    /// Since when.
     pub(crate) fn since(&self) -> Instant {
         self.since
     }
 
-    /// Whether it is at something that nobody waits for.
+    /// Whether it is processing a block that is no longer awaited.
     pub(crate) fn is_stuck(&self) -> bool {
         self.beaten > 0
     }
 
-    /// Whether its process should have said by now whether it gives a block back: that does not wait
-    /// for the copy.
+    /// Whether its process should have answered the recall by now: the answer does not wait for the
+    /// copy.
     pub(crate) fn is_silent(&self, now: Instant) -> bool {
         let soon = SILENCE + 4 * self.round_trip().unwrap_or_default();
         self.recalled.is_some() && now.duration_since(self.asked) > soon
@@ -359,32 +358,32 @@ impl Distant {
         Some(Oldest { rank: record.rank, sequence: *sequence, sent: record.sent, place })
     }
 
-    /// Of a block that it is not done with, for another copy, too: the bytes, and what it takes.
+    /// The bytes and the room of a block that it has not finished, to share with another copy.
     pub(crate) fn share(&mut self, unit: UnitId, sequence: u64) -> Option<(Bytes, Arc<Share>)> {
         let record = self.awaited(unit, sequence)?;
         record.is_hedged = true;
         Some((record.block.bytes().clone(), record.block.share()))
     }
 
-    /// What it is not done with and somebody waits for.
+    /// The block, if it is unfinished and awaited.
     fn awaited(&mut self, unit: UnitId, sequence: u64) -> Option<&mut Record> {
         let record = self.records.get_mut(&(unit, sequence))?;
         Some(record).filter(|one| one.progress != Progress::Done && !one.is_beaten)
     }
 
-    /// Another copy is done with that block; true: this one is not.
+    /// Notes that another copy has finished that block; true if this one has not.
     pub(crate) fn beat(&mut self, unit: UnitId, sequence: u64) -> bool {
         let Some(record) = self.awaited(unit, sequence) else { return false };
         record.is_beaten = true;
         if record.progress == Progress::Sent {
-            // If it has not begun it, it need not.
+            // If it has not begun the block, it need not.
             self.outgoing.push(Message::Recall { to: self.to, unit, sequence }.into());
         }
         self.beaten += 1;
         true
     }
 
-    /// The unit is over for all: nobody waits for anything of it.
+    /// The unit has ended for all: none of its blocks is awaited.
     pub(crate) fn beat_all(&mut self, unit: UnitId) {
         let records = self.records.iter_mut().filter(|((of, _), _)| *of == unit);
         for (_, record) in records.filter(|(_, one)| one.progress != Progress::Done) {
@@ -392,7 +391,7 @@ impl Distant {
         }
     }
 
-    /// The other copy that had that block has it no more; true: this one has it.
+    /// Notes that the other copy no longer has that block; true if this one has it.
     pub(crate) fn is_alone_again(&mut self, unit: UnitId, sequence: u64) -> bool {
         let Some(record) = self.awaited(unit, sequence) else { return false };
         (record.is_hedged, record.is_second) = (false, false);
@@ -416,8 +415,9 @@ impl Distant {
         self.outgoing.push(Message::Recall { to: self.to, unit, sequence }.into());
     }
 
-    /// The memory of a block is free there. True: it will not be done with. If it was kept, it is
-    /// anybody's again: it was called back, or the unit has ended there, of which nobody here has heard.
+    /// The memory of a block is free there. True if the copy will not finish it. A kept block then
+    /// goes to any copy: it was called back, or the unit has ended there, which this process does
+    /// not know yet.
     pub(crate) fn dropped(
         &mut self,
         unit: UnitId,
@@ -457,7 +457,7 @@ impl Distant {
         }
     }
 
-    /// It is lost: what it was not done with and others can have.
+    /// It is lost. Returns its unfinished blocks that others can have.
     pub(crate) fn lose(&mut self) -> Vec<Back> {
         self.unfinished = 0;
         self.beaten = 0;

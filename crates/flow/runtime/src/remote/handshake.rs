@@ -1,18 +1,18 @@
 //! Two processes of a job prove to each other that they know its secret.
 //!
 //! ```text
-//! who connects   MAGIC, its rank, 32 random bytes
-//! who accepts    MAGIC, its rank, 32 random bytes, proof
-//! who connects   proof
-//! who accepts    one byte: welcome
+//! connecting end   MAGIC, its rank, 32 random bytes
+//! accepting end    MAGIC, its rank, 32 random bytes, proof
+//! connecting end   proof
+//! accepting end    one byte: welcome
 //! ```
 //!
-//! A proof is the HMAC-SHA256 (RFC 2104) under the secret of: which end makes it, both ranks, both
-//! random values, what both run, and the address and port to which the connection leads. It says
-//! nothing about the secret, and is of no use at another connection. So somebody at an address that
-//! is not the process's cannot pass everything on to where it is, and be taken for it. From where
-//! one connects is no part of it: on the way, that may be translated. Whoever cannot make the proof
-//! has learned that somebody listens, and is hung up on.
+//! A proof is the HMAC-SHA256 (RFC 2104) under the secret of: the end that makes it, both ranks,
+//! both random values, the pipeline of both, and the address and port that the connection leads to.
+//! It reveals nothing about the secret, and is of no use on another connection. So a process at
+//! another address cannot relay everything to the real one and be taken for it. The address of the
+//! connecting end is not included, because it may be translated on the way. A peer that cannot make
+//! the proof learns only that a process listens, and is disconnected.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -21,7 +21,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use thiserror::Error;
 
-/// What one brings along.
+/// The credentials of one end.
 #[derive(Clone)]
 pub(crate) struct Own {
     pub(crate) rank: u32,
@@ -34,7 +34,7 @@ const MAGIC: [u8; 16] = *b"seekwire flow 1\n";
 const NONCE: usize = 32;
 const WELCOME: u8 = 1;
 
-/// Why two do not come together.
+/// Why a handshake failed.
 #[derive(Debug, Error)]
 pub(crate) enum Refused {
     #[error(transparent)]
@@ -47,7 +47,7 @@ pub(crate) enum Refused {
         "it does not know the secret of the job, or runs another pipeline, or has another address"
     )]
     NoProof,
-    #[error("it has seen the proof of this process, and was gone: it has another secret, say")]
+    #[error("it saw the proof of this process and hung up: its secret may be another one")]
     Gone,
 }
 
@@ -85,7 +85,7 @@ impl Hello {
 }
 
 fn proof(own: &Own, side: Side, connects: &Hello, accepts: &Hello, at: SocketAddr) -> Hmac<Sha256> {
-    // A key of any length will do.
+    // HMAC takes a key of any length.
     let mut mac =
         Hmac::<Sha256>::new_from_slice(&own.secret).unwrap_or_else(|_| unreachable!("any length"));
     mac.update(&[side as u8]);
@@ -97,7 +97,7 @@ fn proof(own: &Own, side: Side, connects: &Hello, accepts: &Hello, at: SocketAdd
     mac
 }
 
-/// The same for both ends, whether the one that listens takes both versions of IP or one.
+/// The same for both ends, even if the listener takes both versions of IP.
 fn place(at: SocketAddr) -> [u8; 18] {
     let ip = match at.ip() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -115,7 +115,7 @@ fn nonce() -> io::Result<[u8; NONCE]> {
     Ok(nonce)
 }
 
-/// To the process with that rank, which listens there.
+/// Connects to the process with that rank, which listens at this address.
 pub(crate) fn connect(
     stream: &mut (impl Read + Write),
     own: &Own,
@@ -139,8 +139,8 @@ pub(crate) fn connect(
     if answer == [WELCOME] { Ok(()) } else { Err(Refused::Stranger) }
 }
 
-/// Which process it is that has come to this address. Before the last step nobody knows whether its
-/// welcome will arrive: `settle` says whether it is wanted.
+/// Accepts a process that has connected to this address, and returns its rank. Before the last step
+/// it is unknown whether the welcome will arrive: `settle` decides whether it is sent.
 pub(crate) fn accept(
     stream: &mut (impl Read + Write),
     own: &Own,

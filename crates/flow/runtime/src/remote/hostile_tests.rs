@@ -1,4 +1,4 @@
-//! A member that knows the secret, and says what does not fit.
+//! A member that knows the secret, and sends invalid messages.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl Filter for Sink {
 
 const LIMIT: usize = 64 << 10;
 
-/// Copy 0 of the step is the other's, and rank 0 is the home of all streams.
+/// Copy 0 of the step is in the other process, and rank 0 is the home of all streams.
 fn graph() -> Graph {
     let mut graph = Graph::new();
     graph.filter("source", 1, Ports::source(), || Endless).unwrap();
@@ -62,7 +62,7 @@ fn graph() -> Graph {
     graph
 }
 
-/// A pipeline, and the link that its other member has to it, which nobody reads or writes.
+/// A pipeline, and the link from its other member to it, which no thread reads or writes.
 fn member(patience: Duration) -> (Running, Arc<Link>) {
     let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     let peer = |listener: &TcpListener| Peer {
@@ -88,7 +88,7 @@ fn member(patience: Duration) -> (Running, Arc<Link>) {
     (running, member.join().unwrap().swap_remove(0).unwrap())
 }
 
-/// The same, where what comes goes to `heard`.
+/// The same, with the messages received sent to `heard`.
 fn with_member(test: impl FnOnce(&Running, &Arc<Link>, &mpsc::Receiver<Message>)) {
     let (running, link) = member(PATIENCE);
     let (hears, heard) = mpsc::channel();
@@ -108,7 +108,7 @@ fn frame(message: Message, payload: usize) -> Frame {
     Frame { message, payload: vec![0; payload].into() }
 }
 
-/// Why the unit ends of which these frames are sent.
+/// Why the unit that these frames are sent for ends.
 fn ends_with(frames: impl FnOnce(UnitId, &mpsc::Receiver<Message>) -> Vec<Frame>) -> String {
     let mut text = None;
     with_member(|running, link, heard| {
@@ -126,7 +126,7 @@ fn assert_ends(text: &str, expected: &str) {
     assert!(text.contains(expected), "{text}");
 }
 
-/// The first block that it is sent.
+/// The first block sent to it.
 fn first(heard: &mpsc::Receiver<Message>) -> u64 {
     loop {
         if let Message::Block { sequence, .. } = heard.recv().unwrap() {
@@ -165,11 +165,11 @@ fn what_does_not_fit_ends_the_link() {
         ),
         (
             |_| vec![Message::SentAll { from: (1, 0), unit: UnitId(u64::MAX), group: 0 }.into()],
-            "a unit that nobody has begun",
+            "a unit that has not begun",
         ),
         (
             |_| vec![Message::Told(Told::new(&(Vec::new(), Vec::new()))).into()],
-            "nobody has asked for that",
+            "a report that was not requested",
         ),
         (|_| vec![frame(Message::Beat, 1)], "a payload where there can be none"),
         (
@@ -200,7 +200,7 @@ fn what_does_not_fit_ends_the_link() {
 #[test]
 fn nobody_sends_more_than_there_is_room_for() {
     let text = ends_with(|unit, _| {
-        // It never becomes the turn of these.
+        // The turn of these never comes.
         let sent = |index| {
             frame(
                 Message::Sent { from: (1, 0), unit, group: 1 << 40, index, origin: None },
@@ -261,7 +261,7 @@ fn no_number_in_a_report_is_too_large() {
     });
 }
 
-/// A report of its copy that says nothing.
+/// An empty report of its copy.
 fn copy() -> CopyReport {
     CopyReport {
         filter: "step".into(),
@@ -308,10 +308,10 @@ fn two_who_ask_at_once_both_hear() {
     });
 }
 
-/// It takes no notice of anything that it is told.
+/// It ignores all messages.
 #[test]
 fn nobody_who_is_sent_away_stays_by_saying_that_he_is_there() {
-    // Longer than from one beat to the next.
+    // Longer than the interval of beats.
     let (running, link) = member(Duration::from_secs(4));
     let unit = running.submit(Unit::new(""));
     let (ends, ended) = mpsc::channel();

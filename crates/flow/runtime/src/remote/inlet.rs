@@ -1,7 +1,7 @@
 //! The consumers of a stream whose home is in another process.
 //!
-//! The home deals a block to a copy only if that has room: the memory here is bounded by what each
-//! copy was granted. What a copy begins and is done with, the home is told.
+//! The home deals a block to a copy only if that has room: the memory here is bounded by the grants
+//! of the copies. The home is notified when a copy begins and finishes a block.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,15 +24,15 @@ use crate::wakeup::Wakeup;
 pub(crate) struct Inlet {
     pub(crate) stream: u16,
     pub(crate) home: Arc<Link>,
-    /// Blocks are taken in the order in which they came, whatever is urgent (as at the home).
+    /// True if blocks are taken in the order of arrival, regardless of urgency (as at the home).
     is_first_come: bool,
-    /// The home counts what a copy has begun.
+    /// True if the home counts the blocks that a copy has begun.
     tells_of_begun: bool,
-    /// After a loss, those that send may take room that there is not.
+    /// True if senders may take room beyond the limit after a loss.
     is_replayed: bool,
-    /// The home does not wait for copies that are late, and ends units for all of them.
+    /// True if the home does not wait for late copies, and ends units for all of them.
     pub(crate) is_hedged: bool,
-    /// Ports, of its copies, that report when they have all of a group.
+    /// Number of output streams that confirm complete groups.
     keepers: usize,
     pub(crate) ledger: &'static Ledger,
     state: Mutex<State>,
@@ -40,41 +40,41 @@ pub(crate) struct Inlet {
 
 #[derive(Default)]
 struct State {
-    /// By number of the copy; those that are here.
+    /// The copies that are here, by number.
     copies: HashMap<usize, Local>,
     tickets: u64,
-    /// Blocks that a copy is done with, and what others still have to confirm.
+    /// Blocks that a copy has finished, with the confirmations still missing.
     unconfirmed: HashMap<(u16, UnitId, u64), Unconfirmed>,
 }
 
 #[derive(Default)]
 struct Local {
     lanes: BTreeMap<Rank, Lane>,
-    /// What it has begun.
+    /// The blocks that it has begun.
     begun: Option<Begun>,
     service: Service,
     wakeup: Option<Arc<Wakeup>>,
     is_idle: bool,
-    /// What the home wants back, which may be in its hand.
+    /// The block that the home wants back, which may be in its hand.
     recalled: Option<(UnitId, u64)>,
-    /// Units under way that the home has ended without it; none, perhaps, that are under way.
+    /// `Some` if the home has ended units without it; lists those under way.
     beaten: Option<Vec<UnitId>>,
 }
 
 struct Begun {
     rank: Rank,
     sequences: Vec<u64>,
-    /// When the last of these has come.
+    /// When the last of these arrived.
     since: Instant,
-    /// The unit has ended meanwhile, for all or without this copy: nobody confirms what comes of the
-    /// block.
+    /// True if the unit has ended meanwhile, for all or without this copy: the output for the block
+    /// will not be confirmed.
     is_forgotten: bool,
 }
 
 #[derive(Default)]
 struct Lane {
     blocks: VecDeque<Waiting>,
-    /// Of these, those that were dealt before, to a copy that is lost.
+    /// Number of those that were dealt before, to a copy that is lost.
     again: usize,
     is_over: bool,
 }
@@ -121,8 +121,8 @@ impl Inlet {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A block has come for that copy, which is to be rung if it has waited for that. `has_lost` as
-    /// at the home ([`sent`](crate::stream::Stream::sent)).
+    /// Queues a block for that copy. Returns its wake-up if it has to be rung. `has_lost` as at the
+    /// home ([`sent`](crate::stream::Stream::sent)).
     pub(crate) fn block(
         &self,
         to: End,
@@ -152,7 +152,7 @@ impl Inlet {
             return Err(STRAY);
         };
         if unit.is_closed() {
-            // Outside the lock: it tells the home.
+            // Outside the lock: this sends to the home.
             drop(state);
             self.ledger.give(held);
             return Ok(None);
@@ -161,7 +161,7 @@ impl Inlet {
         let at = lane.blocks.partition_point(|other| other.block.sequence < sequence);
         lane.again += usize::from(is_again);
         lane.blocks.insert(at, Waiting { ticket, since: Instant::now(), is_again, block });
-        // It may be waiting for room, which there is only after this one.
+        // It may be waiting for room, which there will be only after this one.
         let is_waited_for = is_again && copy.begun.is_some();
         let is_rung = std::mem::take(&mut copy.is_idle) || is_waited_for;
         Ok(copy.wakeup.as_ref().filter(|_| is_rung).map(Arc::clone))
@@ -183,14 +183,15 @@ impl Inlet {
         let mut state = self.state();
         let copy = state.copies.get_mut(&usize::from(to.1)).ok_or(STRAY)?;
         let back = copy.give_back((unit, sequence));
-        // It may be in its hand, and be put back.
+        // It may be in its hand, and be put back later.
         copy.recalled = Some((unit, sequence)).filter(|_| back.is_none() && copy.begun.is_some());
         drop(state);
         self.drop_back(back);
         Ok(())
     }
 
-    /// The home has ended the unit without that copy, which is late. `is_open`: it is under way here.
+    /// The home has ended the unit without that copy, which is late. `is_open`: it is under way
+    /// here.
     pub(crate) fn ended_for(&self, to: End, unit: UnitId, is_open: bool) -> Result<(), Garbled> {
         let mut state = self.state();
         let copy = state.copies.get_mut(&usize::from(to.1)).ok_or(STRAY)?;
@@ -208,7 +209,7 @@ impl Inlet {
         Ok(())
     }
 
-    /// How a copy fared that is through with its block.
+    /// The outcome for a copy that has finished its block.
     pub(crate) fn fared(&self, copy: usize) -> Finished {
         if !self.is_hedged {
             return Finished::default();
@@ -223,12 +224,12 @@ impl Inlet {
         self.is_hedged && self.state().copies.get(&copy).is_some_and(is_in)
     }
 
-    /// A copy is through with the unit, of which the home tells the others.
+    /// A copy is done with the unit, which the home announces to the others.
     pub(crate) fn through(&self, copy: usize, unit: UnitId) {
         self.home.send(Message::Through { to: (self.stream, copy as u16), unit });
     }
 
-    /// The unit was done. Of a copy that was late, something may be left.
+    /// The unit was done. A late copy may have left some state.
     pub(crate) fn clear(&self, unit: UnitId) {
         if !self.is_hedged {
             return;
@@ -242,22 +243,22 @@ impl Inlet {
         done.into_iter().for_each(|done| self.home.send(done));
     }
 
-    /// Outside the lock: it tells the home.
+    /// Drops a returned block. Outside the lock: this sends to the home.
     fn drop_back(&self, back: Option<Queued>) {
         if let Some(block) = back {
             self.ledger.give(block.held);
         }
     }
 
-    /// Whether a copy takes several blocks at once. Where there is an order, or a home that wants to
-    /// know of each, it takes one.
+    /// Whether a copy takes several blocks at once. If there is an order, or the home must know of
+    /// each block, it takes one.
     fn takes_batches(&self) -> bool {
         let is_ordered = self.is_first_come || self.is_replayed || self.keepers > 0;
-        // What is late need not keep others waiting.
+        // A late block must not delay others.
         !is_ordered && !self.tells_of_begun && !self.is_hedged
     }
 
-    /// What that copy is to do next; if there is nothing, it is woken when there is.
+    /// Takes the next item for that copy; if there is none, the copy is woken when there is.
     pub(crate) fn take(&self, copy: usize, own: &Arc<Wakeup>, hand: &mut Hand) -> Option<Taken> {
         let mut state = self.state();
         let local = state.copies.get_mut(&copy)?;
@@ -277,7 +278,7 @@ impl Inlet {
         taken
     }
 
-    /// Whether a block that comes before that one waits for the copy (as at the home).
+    /// Whether a block that precedes that one waits for the copy (as at the home).
     pub(crate) fn has_earlier(&self, copy: usize, unit: &Open, sequence: u64) -> bool {
         let state = self.state();
         let mut lanes = state.copies.get(&copy).into_iter().flat_map(|local| &local.lanes);
@@ -287,11 +288,11 @@ impl Inlet {
         })
     }
 
-    /// The copy is through with what it took last: with `processed` blocks of it in that time. The
-    /// rest is left for later.
+    /// Notes that the copy has finished with the blocks it took last: it processed `processed` of
+    /// them in that time. The rest is left for later.
     pub(crate) fn done(&self, copy: usize, hand: &mut Hand, processed: usize, took: Duration) {
         if !self.takes_batches() {
-            // Before the home hears that the copy is done with it.
+            // Before the home learns that the copy is done.
             hand.clear();
         }
         let mut state = self.state();
@@ -308,7 +309,7 @@ impl Inlet {
         }
         let count = u32::try_from(sequences.len()).unwrap_or(1).max(1);
         let (each, blocked) = (took / count, hand.blocked / count);
-        // What was called back in vain, and has been put back now.
+        // The block that was called back in vain may have been put back now.
         let back = local.recalled.take().and_then(|block| local.give_back(block));
         if sequences.is_empty() {
             drop(state);
@@ -331,8 +332,8 @@ impl Inlet {
         hand.clear();
     }
 
-    /// A stream that the copy sends to has all that comes of a block, which the copy is at or done
-    /// with.
+    /// A stream that the copy sends to has all output for a block, which the copy is processing or
+    /// has finished.
     pub(crate) fn confirmed(&self, copy: u16, unit: &Open, group: u64) {
         let mut state = self.state();
         let key = (copy, unit.rank.unit, group);
@@ -355,7 +356,7 @@ impl Inlet {
         }
     }
 
-    /// The unit has ended: what is here of it is dropped, and everybody looks again.
+    /// Drops the blocks of a unit that has ended, and wakes the copies.
     pub(crate) fn forget(&self, unit: &Open) {
         let mut dropped = Vec::new();
         let mut state = self.state();
@@ -366,7 +367,7 @@ impl Inlet {
             }
             copy.wake();
         }
-        // The home counts what a copy is not done with, whatever has become of the unit.
+        // The home counts unfinished blocks of a copy, even if the unit has ended.
         let done = state.no_more_confirmed(|(_, of, _)| *of == unit.rank.unit);
         drop(state);
         done.into_iter().for_each(|done| self.home.send(done));
@@ -392,11 +393,11 @@ impl Drop for Inlet {
 
 const STRAY: Garbled = Garbled::Unexpected("no such copy is here, or it has no room");
 
-/// No copy has so many blocks that it has not begun, however small they are.
+/// No copy has this many blocks that it has not begun, however small they are.
 const MOST_WAITING: usize = 1 << 20;
 
 impl State {
-    /// Nobody confirms these any more: what the home is told of them.
+    /// These will not be confirmed any more. Returns the messages to the home about them.
     fn no_more_confirmed(&mut self, is_such: impl Fn(&(u16, UnitId, u64)) -> bool) -> Vec<Message> {
         let mut done = Vec::new();
         self.unconfirmed.retain(|key, one| {
@@ -411,7 +412,7 @@ impl State {
 }
 
 impl Lane {
-    /// What a copy has not begun, each where it was.
+    /// Puts the blocks that a copy has not begun back in their places.
     fn put_back(&mut self, hand: &mut Hand, since: Instant) {
         for block in hand.blocks.drain(..) {
             let at = self.blocks.partition_point(|other| other.block.sequence < block.sequence);
@@ -421,7 +422,7 @@ impl Lane {
 }
 
 impl Local {
-    /// A block that it has not begun, if it is here.
+    /// Takes out a block that it has not begun, if it is here.
     fn give_back(&mut self, (unit, sequence): (UnitId, u64)) -> Option<Queued> {
         let (_, lane) = self.lanes.iter_mut().find(|(rank, _)| rank.unit == unit)?;
         let at = lane.blocks.iter().position(|one| one.block.sequence == sequence)?;
@@ -457,7 +458,7 @@ impl Local {
         };
         let over = |(_, lane): &(&Rank, &Lane)| lane.is_over && lane.blocks.is_empty();
         let over = self.lanes.iter().find(over).map(|(rank, _)| *rank);
-        // What is over comes before what is less urgent.
+        // A unit that has ended comes before less urgent ones.
         match (rank, over) {
             (rank, Some(over)) if rank.is_none_or(|rank| over < rank) => {
                 self.lanes.remove(&over);
@@ -521,7 +522,7 @@ mod tests {
         assert_eq!(take(), Some((UnitId(0), 4)));
         assert!(!inlet.has_earlier(0, &urgent, 4));
         come(&other, 7, true);
-        // It waits for room, perhaps, which others take until they have what comes of that block.
+        // It may wait for room that others occupy until they have the output of that block.
         own.wait();
         assert!(inlet.has_earlier(0, &urgent, 4));
         assert_eq!([take(), take()], [Some((UnitId(1), 7)), Some((UnitId(0), 5))]);

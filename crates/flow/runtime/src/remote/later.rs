@@ -1,9 +1,9 @@
-//! What a copy tells other processes of blocks that it has dropped, when it is through with all that
-//! it took.
+//! Collects messages to other processes about dropped blocks, until a copy has finished all blocks
+//! that it took.
 //!
-//! A message for each block would cost more than a short block. So while a thread has several blocks
-//! in its hand, which take no longer than a batch does, what it drops is noted here and told at once
-//! at the end, or before it waits.
+//! A message for each block would cost more than a short block. So while a thread has several
+//! blocks in its hand, which take no longer than a batch, dropped blocks are noted here and
+//! reported together at the end, or before the thread waits.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use super::link::Link;
 use super::message::{End, MOST_SEQUENCES, Message, Sequences};
 use crate::unit::UnitId;
 
-/// What is to be told, and whom.
+/// Messages to send, each with its link.
 type Notes = Vec<(Arc<Link>, Message)>;
 
 thread_local! {
-    /// Of this thread, if it has blocks in its hand.
+    /// `Some` if this thread has blocks in its hand.
     static NOTES: RefCell<Option<Notes>> = const { RefCell::new(None) };
 }
 
-/// From now on, until the value is dropped.
+/// Collects messages until it is dropped.
 pub(crate) struct Later;
 
 impl Later {
@@ -39,7 +39,7 @@ impl Drop for Later {
     }
 }
 
-/// Tells what was noted: the thread is about to wait.
+/// Sends the collected messages: the thread is about to wait.
 pub(crate) fn tell() {
     let notes = NOTES.with_borrow_mut(|notes| notes.as_mut().map(std::mem::take));
     for (link, message) in notes.into_iter().flatten() {
@@ -47,7 +47,7 @@ pub(crate) fn tell() {
     }
 }
 
-/// Producers in the process at the other end have so much room again.
+/// Producers in the process at the other end get this much room back.
 pub(crate) fn freed(link: &Arc<Link>, stream: u16, more: usize) {
     note(
         link,
@@ -82,7 +82,7 @@ pub(crate) fn dropped(link: &Arc<Link>, to: End, unit: UnitId, sequence: u64, is
 
 fn note(link: &Arc<Link>, joins: impl FnOnce(&mut Message) -> bool, new: impl FnOnce() -> Message) {
     let mut new = Some(new);
-    // Also what a thread has kept is dropped when it ends.
+    // When a thread ends, its thread-local blocks are also dropped.
     let is_noted = NOTES.try_with(|notes| {
         let mut notes = notes.borrow_mut();
         let Some(notes) = notes.as_mut() else { return false };

@@ -1,16 +1,17 @@
 //! The connection to another process of the pipeline: one for each pair.
 //!
-//! A thread writes what others put into its queue, so that nobody who deals blocks waits for a peer;
-//! another reads. The queue is bounded by the streams' limits: a block is in it only if the receiver
-//! has room. What copies send to the home of a stream waits there by unit: a unit that is more urgent
-//! comes first, whatever was sent before. Each end hears from the other at least once a second; one
-//! that says nothing for longer than the patience is given up. Beats come from a thread of their own,
-//! so they say that a process runs, and not that its filters get on. From one that was told to end,
-//! they are heard for a patience and no longer.
+//! A thread writes what others put into its queue, so that a thread that deals blocks never waits
+//! for a peer; another thread reads. The queue is bounded by the streams' limits: a block is in it
+//! only if the receiver has room. What copies send to the home of a stream waits there by unit:
+//! more urgent units come first, whatever was sent before. Each end receives something from the
+//! other at least once a second; an end that is silent for longer than the patience is given up.
+//! Beats come from a thread of their own, so they show that a process runs, and not that its
+//! filters make progress. From a process that was asked to end, they are accepted for one patience
+//! and no longer.
 //!
 //! On the ring, a block is copied once into the segment, and out of it into memory of its own: a
 //! filter must not see bytes that the peer can still change, and may keep a block for longer than
-//! those that come after it, while segments are given back in their order.
+//! later ones, while segments are returned in order.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -31,23 +32,23 @@ use crate::fit::{Cost, Fit};
 use crate::panics::caught;
 use crate::unit::Rank;
 
-/// So often an end that has nothing to say says so.
+/// Interval of beats, which an idle end sends.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// Frames that are written at once, if they have no more bytes than that: a connection comes to the
-/// ring between two calls.
+/// Most frames to write at once, and most bytes of them: a connection switches to the ring between
+/// two calls.
 const AT_ONCE: usize = 64;
 const BYTES_AT_ONCE: usize = 128 << 10;
 
-/// So long both ends on one host try to come to the ring before they say anything: who has much to
-/// say at once would have said it by TCP before that.
+/// How long both ends on one host try to switch to the ring before they send anything: a large
+/// first message would otherwise go by TCP.
 const UPGRADE: Duration = Duration::from_millis(500);
 
-/// What is to be sent besides blocks is short, and soon read by any process that runs. One that does
-/// not read and lets so much be said to it would take all memory.
+/// Most waiting frames. Messages besides blocks are short, and any running process reads them soon.
+/// A process that stops reading would otherwise fill the memory.
 const MOST_WAITING: usize = 1 << 18;
 
-/// Of the frames that were put into the queue last, so many are looked at for one that says less.
+/// Number of frames at the end of the queue that are checked for one that a new frame replaces.
 const OUTDATED: usize = 8;
 
 /// Why a link has ended.
@@ -59,11 +60,11 @@ pub(crate) enum LinkError {
     Silent(Duration),
     #[error("the link to it is broken: {0}")]
     Io(io::Error),
-    #[error("it sends what nobody understands: {0}")]
+    #[error("it sends invalid messages: {0}")]
     Garbled(#[from] Garbled),
-    #[error("it was told to end, and has not within {} s", .0.as_secs())]
+    #[error("it was asked to end, and has not within {} s", .0.as_secs())]
     Stays(Duration),
-    #[error("it does not listen: more messages wait for it than anybody lets wait who runs")]
+    #[error("it does not read: more messages wait for it than a running process leaves unread")]
     Deaf,
     #[error("the memory of a block that was sent to it could not be freed: that panicked")]
     Panic,
@@ -75,13 +76,13 @@ pub(crate) struct Link {
     pub(crate) patience: Duration,
     queue: Mutex<Queue>,
     more: Condvar,
-    /// Why the writer has cut the link, of which the reader sees the end alone.
+    /// Why the writer has cut the link; the reader only sees its end.
     cut_for: Mutex<Option<LinkError>>,
-    /// What still comes is not listened to.
+    /// True if received frames are ignored.
     is_given_up: AtomicBool,
-    /// When it is cut, whatever the other end says: it was told to end a patience before.
+    /// When the link is cut in any case: a patience after the other end was asked to end.
     ends: OnceLock<Instant>,
-    /// For how long blocks occupy it.
+    /// How long blocks occupy the link.
     fit: Mutex<Fit>,
     pub(crate) pulse: Pulse,
 }
@@ -89,13 +90,13 @@ pub(crate) struct Link {
 #[derive(Default)]
 struct Queue {
     frames: Vec<Frame>,
-    /// What copies here send to homes there, of each unit in its order; all else comes before it.
+    /// Frames from copies here to homes there, by unit and in order; all other frames go first.
     units: BTreeMap<Rank, VecDeque<Frame>>,
-    /// The writer waits for frames.
+    /// True while the writer waits for frames.
     is_waiting: bool,
-    /// What is in it is sent, and then no more.
+    /// True if no frames are added; those in the queue are still sent.
     is_closed: bool,
-    /// Nobody writes any more.
+    /// True if the writer has finished.
     is_written: bool,
 }
 
@@ -110,7 +111,7 @@ impl Link {
         sockopt::set_tcp_keepintvl(socket, Duration::from_secs(5))?;
         let in_milliseconds = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
         sockopt::set_tcp_user_timeout(socket, in_milliseconds)?;
-        // What the kernel has not sent yet, nothing more urgent can overtake (tcp(7),
+        // Nothing more urgent can overtake bytes that the kernel has queued and not sent (tcp(7),
         // TCP_NOTSENT_LOWAT).
         SockRef::from(&socket).set_tcp_notsent_lowat(BYTES_AT_ONCE as u32)?;
         let (queue, cut_for) = (Mutex::default(), Mutex::default());
@@ -131,12 +132,12 @@ impl Link {
         self.fit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For how long blocks occupy it on their way from here; `None`: nobody knows yet.
+    /// How long blocks occupy the link on their way from here; `None` if not known yet.
     pub(crate) fn cost(&self) -> Option<Cost> {
         self.fit().cost()
     }
 
-    /// Puts a frame into the queue. After the end of the link it goes nowhere.
+    /// Puts a frame into the queue. After the end of the link it is dropped.
     pub(crate) fn send(&self, frame: impl Into<Frame>) {
         self.put(|queue| {
             let frame = frame.into();
@@ -148,7 +149,7 @@ impl Link {
         });
     }
 
-    /// Puts a frame that is part of a unit behind those of it and of more urgent ones.
+    /// Puts a frame of a unit after those of this unit and of more urgent ones.
     pub(crate) fn send_of(&self, unit: Rank, frame: impl Into<Frame>) {
         self.put(|queue| {
             let frames = queue.units.entry(unit).or_default();
@@ -157,7 +158,7 @@ impl Link {
         });
     }
 
-    /// The same with several.
+    /// The same for several frames.
     pub(crate) fn send_all(&self, frames: &mut Vec<Frame>) {
         self.put(|queue| {
             queue.frames.append(frames);
@@ -166,7 +167,7 @@ impl Link {
         frames.clear();
     }
 
-    /// Puts something into the queue; `into` says how much is there then.
+    /// Puts frames into the queue with `into`, which returns how many are there then.
     fn put(&self, into: impl FnOnce(&mut Queue) -> usize) {
         let mut queue = self.queue();
         if queue.is_closed {
@@ -182,8 +183,8 @@ impl Link {
         }
     }
 
-    /// The process at the other end is lost to all. If it is alive, it may still hear so; what it
-    /// was to do is given to others, and is not kept here until it is known to be dead.
+    /// The process at the other end is lost for all. If it is alive, it may still learn so; its
+    /// work goes to others, and is not kept here until the process is known to be dead.
     pub(crate) fn give_up(&self) {
         self.is_given_up.store(true, Ordering::Release);
         self.has_to_end();
@@ -195,7 +196,7 @@ impl Link {
         let units = std::mem::take(&mut queue.units);
         drop(queue);
         self.more.notify_all();
-        // Their memory is their filter's, and freed without the lock.
+        // Their memory comes from a filter, and is freed without the lock.
         drop((blocks, units));
     }
 
@@ -203,21 +204,21 @@ impl Link {
         self.is_given_up.load(Ordering::Acquire)
     }
 
-    /// What is in the queue is sent, and then the end.
+    /// Sends what is in the queue, and then ends the link.
     pub(crate) fn finish(&self) {
         self.has_to_end();
         self.queue().is_closed = true;
         self.more.notify_all();
     }
 
-    /// From now on the other end has a patience to end the link, too.
+    /// From now on, the other end has one patience to also end the link.
     fn has_to_end(&self) {
         if let Some(ends) = Instant::now().checked_add(self.patience) {
             let _ = self.ends.set(ends);
         }
     }
 
-    /// Waits until [`write`](Link::write) has returned. False: it has not until then.
+    /// Waits until [`write`](Link::write) has returned. False if it has not by that time.
     pub(crate) fn is_written_until(&self, until: Option<Instant>) -> bool {
         let mut queue = self.queue();
         while !queue.is_written {
@@ -232,7 +233,7 @@ impl Link {
         true
     }
 
-    /// Nothing more is sent or received.
+    /// Sends and receives nothing more.
     pub(crate) fn cut(&self) {
         let mut queue = self.queue();
         queue.is_closed = true;
@@ -240,17 +241,16 @@ impl Link {
         queue.units.clear();
         drop(queue);
         self.more.notify_all();
-        // It may be no more connected.
+        // It may be disconnected already.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
-    /// Writes what comes into the queue, until it is closed. An error is for the reader to find, who
-    /// is told here.
+    /// Writes the frames of the queue, until it is closed. An error is reported to the reader.
     pub(crate) fn write(&self) {
-        // The memory of a block is its filter's.
+        // The memory of a block comes from its filter.
         let written = caught(|| self.write_all()).unwrap_or(Err(LinkError::Panic));
         if let Err(error) = written {
-            // That the other end has gone, the reader sees itself, and maybe what it said before.
+            // The reader itself notices that the other end is gone, and maybe what it sent before.
             let has_gone = [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset];
             if !matches!(&error, LinkError::Io(error) if has_gone.contains(&error.kind())) {
                 self.cut_for().get_or_insert(error);
@@ -268,7 +268,7 @@ impl Link {
         let host = |end: SocketAddrAny| SocketAddr::try_from(end).ok().map(|end| end.ip());
         if let (Ok(own), Ok(Some(other))) = ends {
             if host(own) == host(other) {
-                // What goes wrong, a read or a write will find.
+                // A later read or write reports errors.
                 let _ = self.stream.upgrade(UPGRADE);
             }
         }
@@ -288,13 +288,14 @@ impl Link {
             }
             frames.clear();
             if is_last {
-                // The other end reads what was sent, and then the end.
+                // The other end reads what was sent, and then the end of the stream.
                 return self.stream.shutdown(Shutdown::Write).map_err(LinkError::Io);
             }
         }
     }
 
-    /// Takes what there is; after a while in which nothing came, a beat. True: these are the last.
+    /// Takes the waiting frames; after a while without any, a beat. True if these are the last
+    /// ones.
     fn next(&self, into: &mut Vec<Frame>) -> bool {
         let mut queue = self.queue();
         while queue.is_empty() && !queue.is_closed {
@@ -353,8 +354,8 @@ impl Link {
     fn named(&self, error: io::Error) -> LinkError {
         match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => LinkError::Silent(self.patience),
-            // When nothing was acknowledged for as long, TCP says why, if it has heard it (tcp(7),
-            // TCP_USER_TIMEOUT).
+            // If nothing was acknowledged for that long, TCP returns an error that it received, if
+            // any (tcp(7), TCP_USER_TIMEOUT).
             ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
                 LinkError::Silent(self.patience)
             }
@@ -363,7 +364,7 @@ impl Link {
         }
     }
 
-    /// Reads what is there, at least a byte. Each is a sign of life, whatever it is a part of.
+    /// Reads at least one byte. Any byte is a sign of life, whatever it belongs to.
     pub(super) fn read_some(&self, into: &mut [u8]) -> Result<usize, LinkError> {
         loop {
             let mut is_last = false;
@@ -382,7 +383,8 @@ impl Link {
                     return Ok(count);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // What was left of that time may be a moment, in which nobody has to say anything.
+                // The rest of that time may be a moment, in which the other end need not send
+                // anything.
                 Err(error) if is_last && error.kind() == ErrorKind::WouldBlock => {
                     return Err(LinkError::Stays(self.patience));
                 }
@@ -391,8 +393,8 @@ impl Link {
         }
     }
 
-    /// Hands what comes to `take`, until the end of the link; that hears, too, when nothing more is
-    /// there for now. No payload is longer than `largest`.
+    /// Passes received frames to `take`, until the end of the link; calls it with `None` when
+    /// nothing more is there for now. No payload is longer than `largest`.
     pub(crate) fn read(
         &self,
         largest: usize,
@@ -419,7 +421,7 @@ impl Link {
 }
 
 impl Queue {
-    /// A frame that says what the message says better: whose turn it was before.
+    /// A frame that the message replaces: the previous turn.
     fn outdated_by(&mut self, message: &Message) -> Option<&mut Frame> {
         let Message::Turn { stream: of, unit: within, .. } = message else { return None };
         let mut last = self.frames.iter_mut().rev().take(OUTDATED);
@@ -432,7 +434,7 @@ impl Queue {
         self.frames.is_empty() && self.units.is_empty()
     }
 
-    /// No more than is written at once: something more urgent may come meanwhile.
+    /// Takes only what is written at once: something more urgent may arrive meanwhile.
     fn take_most_urgent(&mut self, into: &mut Vec<Frame>) {
         let Some(mut unit) = self.units.first_entry() else { return };
         let frames = unit.get_mut();

@@ -1,4 +1,4 @@
-//! The queue of a link that nobody writes.
+//! The queue of a link that no thread writes.
 
 use std::net::{TcpListener, TcpStream};
 use std::thread;
@@ -9,7 +9,7 @@ use super::*;
 use crate::remote::meet::PATIENCE;
 use crate::unit::{Unit, UnitId, Units};
 
-/// And the other end of its connection.
+/// A link, and the other end of its connection.
 fn link() -> (Link, TcpStream) {
     link_with(PATIENCE)
 }
@@ -79,7 +79,7 @@ fn a_part_of_a_block_is_a_sign_of_life() {
                 Ok(())
             })
         });
-        // The block has not come when the last of these has.
+        // After the last of these, the block is still incomplete.
         for part in [&head[..5], &head[5..], &[1; 1000], &[2; 70_000]] {
             let before = link.pulse.last();
             other.write_all(part).unwrap();
@@ -98,7 +98,7 @@ fn who_was_told_to_end_and_only_beats_is_cut() {
     Message::Beat.write(0, &mut beat).unwrap();
     for end in [Link::finish, Link::give_up] {
         let (link, mut other) = link_with(Duration::from_secs(1));
-        // A write that waits for room would wait for ever: nobody reads after the cut.
+        // A blocking write would wait for room forever: nothing is read after the cut.
         other.set_nonblocking(true).unwrap();
         let limit = Instant::now() + PATIENCE;
         thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Processes that are lost: who decides it, and what it means.
+//! Processes that are lost: the decision, and its consequences.
 
 use std::sync::Arc;
 
@@ -23,14 +23,14 @@ impl Node {
         }
     }
 
-    /// At the front: one process says that it has lost another.
+    /// At the front: one process reports that it has lost another.
     pub(super) fn judge(&self, one: u32, other: u32, why: &str) {
         let is_known = |rank: u32| self.state().is_lost.get(rank as usize).copied();
         if is_known(one) != Some(false) || is_known(other) != Some(false) || other == FRONT {
             return;
         }
         if self.state().is_finished {
-            // Who has heard of that earlier has gone earlier.
+            // Processes that learned of the end earlier have left earlier.
             return;
         }
         let can_lose = |rank: u32| self.can_lose[rank as usize];
@@ -42,10 +42,11 @@ impl Node {
         self.declare_lost(gone, &format!("rank {by} on {host} cannot reach it: {why}"));
     }
 
-    /// At the front: that process is given up by all.
+    /// At the front: all processes give up that one.
     fn declare_lost(&self, rank: u32, why: &str) {
         {
-            // Who hears that the pipeline is broken ends at once, and is not why.
+            // A process that learns that the pipeline is broken ends at once, and must not count as
+            // the cause.
             let mut state = self.state();
             if !self.goes_on_without(&state, rank) {
                 state.broken.get_or_insert_with(|| self.failure(rank, why));
@@ -64,7 +65,7 @@ impl Node {
         }
     }
 
-    /// Whether the pipeline can do without that process, too.
+    /// Whether the pipeline can also do without that process.
     fn goes_on_without(&self, state: &State, rank: u32) -> bool {
         let is_left = |of: &Vec<u32>| {
             of.iter().any(|other| *other != rank && !state.is_lost[*other as usize])

@@ -1,8 +1,9 @@
 //! The processes of a pipeline come together: a link between each two, before the first unit.
 //!
-//! Each connects to those of lower rank, and accepts those of higher rank. Whoever else connects
-//! gets nothing and stops nobody: of too many that have proved nothing (`Strangers`) some are hung
-//! up on. Who has proved itself is none of them any more before it hears that it is welcome.
+//! Each process connects to those of lower rank, and accepts those of higher rank. Any other client
+//! that connects gets nothing and blocks no process: if too many have not proved themselves
+//! (`Strangers`), some are disconnected. A process that has proved itself does not count among them
+//! any more before it receives the welcome.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -19,19 +20,19 @@ use super::handshake::{self, Own, Refused};
 use super::link::Link;
 use super::strangers::Strangers;
 
-/// How long a process may say nothing before it is given up.
+/// How long a process may be silent before it is given up.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One attempt to connect takes no longer, nor does a handshake.
+/// Longest time for one attempt to connect, and for a handshake.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
-/// Between two rounds through the addresses of a process, and after one could not be accepted.
+/// Pause between two rounds through the addresses of a process, and after a failed accept.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// So often it is asked whether the job was called off. The answer may be on another host.
+/// How often to check whether the job was called off. The answer may be on another host.
 const ASK: Duration = Duration::from_millis(500);
 
-/// So many strangers can be in the middle of a handshake, and all processes of the job at once.
+/// Most strangers in the middle of a handshake, besides all processes of the job.
 const STRANGERS: usize = 128;
 
 /// Another process of the job.
@@ -39,26 +40,26 @@ const STRANGERS: usize = 128;
 pub struct Peer {
     /// The name of its host, for people.
     pub host: String,
-    /// Where this process reaches it, the best first. Each has to be an address of its host itself,
-    /// untranslated: both ends prove at which one they have met. A loopback address of another host
-    /// does not belong here, nor does one that this host has, too: whoever listens there would be
-    /// asked instead.
+    /// Addresses at which this process reaches it, the best first. Each has to be an address of its
+    /// host itself, untranslated: both ends prove the address at which they have met. Loopback
+    /// addresses of another host do not belong here, nor addresses that this host also has: a local
+    /// listener would be asked instead.
     pub addresses: Vec<SocketAddr>,
 }
 
-/// Why the processes of a job do not come together any more, if that is so.
+/// Returns the reason if the processes of a job will not come together any more.
 pub type CalledOff = dyn Fn() -> Option<String> + Send + Sync;
 
-/// Why another process was not met, at one attempt.
+/// Why one attempt to meet another process failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
     /// There was no connection, or it broke off.
     Link(String),
-    /// What is there is no process of a pipeline, or not the one that was wanted.
+    /// The peer is not a process of a pipeline, or not the wanted one.
     Stranger,
-    /// One of both does not know the secret, runs another pipeline, or is at another address than
-    /// the other one believes.
+    /// One of the two does not know the secret, runs another pipeline, or is at another address
+    /// than the other one believes.
     NoProof,
 }
 
@@ -72,27 +73,27 @@ impl Refusal {
     }
 }
 
-/// Hears of each attempt that came to nothing, while the processes come together: the address of
-/// the other one, and why. Called by several threads.
+/// Called for each failed attempt while the processes come together, with the address of the other
+/// one and the reason. Called by several threads.
 pub type Refusals = dyn Fn(SocketAddr, &Refusal) + Send + Sync;
 
 /// The processes that run a pipeline together. `Debug` does not show their secret.
 pub struct Job {
-    /// Which of them this one is. Rank 0 is the front: units are submitted there.
+    /// The rank of this process. Rank 0 is the front: units are submitted there.
     pub rank: u32,
     /// All of them, by rank.
     pub peers: Vec<Peer>,
-    /// Where this one listens.
+    /// Where this process listens.
     pub listener: TcpListener,
-    /// What only they know.
+    /// A secret that only they know.
     pub secret: [u8; 32],
     /// How long they may take to come together.
     pub limit: Duration,
-    /// How long one may say nothing before it is given up, and how long one may go on speaking that
-    /// was told to end; [`PATIENCE`] if nothing speaks against it. One that says that it is there is
-    /// not given up, whether or not its filters get on.
+    /// How long a process may be silent before it is given up, and how long it may go on sending
+    /// after it was asked to end; [`PATIENCE`] unless there is a reason for another value. A
+    /// process that sends beats is not given up, whether or not its filters make progress.
     pub patience: Duration,
-    /// Asked now and then until they have come together, by the thread that waits for them.
+    /// Called now and then until they have come together, by the thread that waits for them.
     pub called_off: Option<Arc<CalledOff>>,
 }
 
@@ -112,21 +113,21 @@ impl fmt::Debug for Job {
 /// Why the processes of a pipeline did not come together.
 #[derive(Debug, Error)]
 pub enum MeetError {
-    /// Nothing of this process can be reached, or it has no socket or thread.
+    /// This process cannot be reached at all, or has no socket or thread.
     #[error("cannot listen for the other processes: {0}")]
     Listen(#[source] io::Error),
-    /// The limit is over.
+    /// The limit has passed.
     #[error(
         "rank {rank} on {host} was not reached within {} s: {why}", .limit.as_secs()
     )]
     Missing {
-        /// Who is missing.
+        /// The missing process.
         rank: u32,
         /// Its host.
         host: String,
-        /// How long it was waited for.
+        /// The limit.
         limit: Duration,
-        /// What happened at the last attempt.
+        /// The reason why the last attempt failed.
         why: String,
     },
     /// The job was called off.
@@ -134,7 +135,7 @@ pub enum MeetError {
     CalledOff(String),
 }
 
-/// What the threads share while the processes come together.
+/// State that the threads share while the processes come together.
 struct Meeting {
     own: Own,
     refusals: Option<Arc<Refusals>>,
@@ -147,7 +148,7 @@ struct Meeting {
 struct State {
     /// By rank.
     places: Vec<Place>,
-    /// What happened to the last attempt, by rank.
+    /// Why the last attempt failed, by rank.
     why: Vec<String>,
     is_over: bool,
     strangers: Strangers,
@@ -155,9 +156,9 @@ struct State {
 
 #[derive(Default)]
 struct Place {
-    /// The last connection by which the process has proved itself, as they were accepted.
+    /// Number of the last accepted connection in which the process has proved itself.
     settled: u64,
-    /// That connection, once the process has heard that it is welcome.
+    /// The connection `settled`, once the process has received its welcome.
     stream: Option<Stream>,
 }
 
@@ -175,7 +176,7 @@ impl Meeting {
         Self { own, refusals, size, state: Mutex::new(state), change: Condvar::new() }
     }
 
-    /// An attempt has come to nothing. What breaks off because all is over is none.
+    /// Reports a failed attempt. Attempts that break off at the end of the meeting do not count.
     fn refused(&self, address: SocketAddr, refused: &Refused) {
         if let Some(told) = self.refusals.as_ref().filter(|_| !self.state().is_over) {
             told(address, &Refusal::of(refused));
@@ -186,15 +187,16 @@ impl Meeting {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a process that has proved itself is welcome. From here on nobody hangs up on it, and
-    /// who was hung up on is not welcome any more.
+    /// Whether a process that has proved itself is welcome. From here on it is not disconnected,
+    /// and one that was disconnected is not welcome any more.
     fn settle(&self, rank: u32, number: u64) -> bool {
         let is_expected = rank > self.own.rank && (rank as usize) < self.size;
         let mut state = self.state();
         if !is_expected || !state.strangers.remove(number) {
             return false;
         }
-        // One that comes again has given up what came before: it has not heard that it was welcome.
+        // A process that comes again has given up its earlier connection: it did not get the
+        // welcome.
         let place = &mut state.places[rank as usize];
         let is_last = place.settled <= number;
         if is_last {
@@ -203,7 +205,8 @@ impl Meeting {
         is_last
     }
 
-    /// It has heard that it is welcome. The thread of an earlier connection may come here later.
+    /// The process has received its welcome. The thread of an earlier connection may come here
+    /// later.
     fn found(&self, rank: u32, number: u64, stream: Stream) {
         let mut state = self.state();
         if state.is_over {
@@ -216,7 +219,7 @@ impl Meeting {
         }
     }
 
-    /// Until all others are found.
+    /// Waits until all others are found.
     fn wait(&self, job: &Job, until: Instant) -> Result<(), MeetError> {
         loop {
             if let Some(why) = job.called_off.as_ref().and_then(|called_off| called_off()) {
@@ -246,7 +249,7 @@ impl Meeting {
         }
     }
 
-    /// Nobody is found any more, and strangers are hung up on.
+    /// Ends the meeting, and disconnects strangers.
     fn end(&self) -> Vec<Place> {
         let mut state = self.state();
         state.is_over = true;
@@ -286,7 +289,7 @@ fn begin(meeting: &Arc<Meeting>, job: &Job, until: Instant) -> Result<(), MeetEr
     Ok(())
 }
 
-/// A thread that nobody waits for.
+/// Starts a detached thread.
 fn spawn(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().spawn(run).map(drop)
 }
@@ -350,13 +353,14 @@ fn accept_all(meeting: &Arc<Meeting>, listener: &TcpListener) {
             }
         });
         if spawned.is_err() {
-            // Its socket has gone with the thread that is not there, and the handle goes here.
+            // Its socket was dropped with the closure of the missing thread, and the handle goes
+            // here.
             meeting.state().strangers.remove(number);
         }
     }
 }
 
-/// The next that connects, until the meeting is over.
+/// Accepts the next connection, until the meeting has ended.
 fn accept_one(
     meeting: &Meeting,
     listener: &TcpListener,
@@ -367,8 +371,8 @@ fn accept_one(
         let _ = poll(&mut fds, Some(look));
         match listener.accept() {
             Ok(accepted) => return Some(accepted),
-            // It is that of one who wanted to connect, or nothing can be accepted for now, though
-            // somebody waits: no descriptor is left, say.
+            // The error belongs to a client, or nothing can be accepted for now although a client
+            // waits, for example because no descriptor is left.
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => thread::sleep(PAUSE),
             Err(_) => {}
         }
@@ -385,7 +389,7 @@ fn accept(meeting: &Meeting, number: u64, socket: TcpStream) -> Result<(u32, Str
     Ok((rank, stream))
 }
 
-/// A stream until a moment: who sends a byte now and then does not stay for ever.
+/// A stream with a deadline: a peer that sends a byte now and then does not stay forever.
 struct Bounded<'s> {
     stream: &'s Stream,
     until: Instant,
@@ -422,7 +426,7 @@ mod tests {
 
     const PIPELINE: [u8; 32] = [1; 32];
 
-    /// Rank 0 of two, and what rank 1 knows.
+    /// Rank 0 of two, and the credentials of rank 1.
     fn front() -> (Job, Own) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -446,7 +450,8 @@ mod tests {
         (near, job.listener.accept().unwrap().0)
     }
 
-    /// What both ends of a handshake come to, at the address that the one end has dialled.
+    /// The results of a handshake for both ends, at the address that the connecting end has
+    /// dialled.
     fn shake_hands(
         meeting: &Meeting,
         number: u64,
@@ -475,7 +480,7 @@ mod tests {
         assert_eq!(accepted.unwrap(), 1);
         assert!(!meeting.state().strangers.remove(7));
 
-        // It knows the secret, and its place was taken meanwhile.
+        // It knows the secret, but was disconnected meanwhile.
         let (connected, accepted) = shake_hands(&meeting, 8, connection(&job), &other, address);
         assert!(connected.is_err(), "{connected:?}");
         assert!(matches!(accepted, Err(Refused::Stranger)), "{accepted:?}");
@@ -505,13 +510,13 @@ mod tests {
         assert!(meeting.settle(1, 5));
         meeting.found(1, 5, stream());
         assert!(is_found() && !meeting.settle(1, 4) && is_found());
-        // It comes again: the connection before is of no use, even if its thread is late.
+        // It comes again: the earlier connection is useless, even if its thread is late.
         assert!(meeting.settle(1, 6) && !is_found());
         meeting.found(1, 5, stream());
         assert!(!is_found());
         meeting.found(1, 6, stream());
         assert!(is_found());
-        // Nobody is welcome at the place of another, nor afterwards.
+        // No process is welcome in the place of another, nor afterwards.
         assert!(!meeting.settle(0, 7) && !meeting.settle(2, 3));
         meeting.end();
         meeting.found(1, 6, stream());

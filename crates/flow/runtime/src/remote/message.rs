@@ -1,4 +1,4 @@
-//! What the processes of a pipeline tell each other, and how it is written.
+//! The messages between the processes of a pipeline, and their format.
 //!
 //! ```text
 //! frame    length of the message (u32)  length of the payload (u32)  message  payload
@@ -6,8 +6,8 @@
 //!
 //! Numbers of the frame are little-endian; the message is one of [`Message`] in postcard's format.
 //! Only a [`Message::Block`] and a [`Message::Sent`] have a payload. A process that has proved that
-//! it belongs to the job is believed, but no frame makes another one panic or take more memory than
-//! the stream's limit and a short origin for each block: what does not fit ends the link.
+//! it belongs to the job is trusted, but no frame makes another one panic or take more memory than
+//! the stream's limit and a short origin for each block: invalid messages end the link.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,16 +32,16 @@ pub(crate) const LONGEST: usize = 16 << 20;
 /// The longest argument of a unit, and the longest error.
 pub(crate) const LONGEST_TEXT: usize = 1 << 20;
 
-/// The longest payload: four bytes say how long it is.
+/// The longest payload: its length has four bytes.
 pub(crate) const LONGEST_PAYLOAD: usize = u32::MAX as usize;
 
-/// What the block takes of a limit that has it.
+/// Room that a block with such a payload takes of a limit.
 pub(crate) const LARGEST_ELSEWHERE: usize = LONGEST_PAYLOAD.saturating_add(OVERHEAD);
 
 /// Bytes of the two lengths.
 pub(crate) const HEAD: usize = 8;
 
-/// No more blocks are told of at once.
+/// Most blocks in one message.
 pub(crate) const MOST_SEQUENCES: usize = BATCH_BLOCKS;
 
 /// Blocks of one unit, at least one.
@@ -54,7 +54,7 @@ impl<'de> Deserialize<'de> for Sequences {
     }
 }
 
-/// Reads no more than there can be.
+/// Reads at most that many.
 struct Wanted;
 
 impl<'de> Visitor<'de> for Wanted {
@@ -81,7 +81,7 @@ impl<'de> Visitor<'de> for Wanted {
     }
 }
 
-/// No filter has more copies.
+/// Most copies of a filter.
 pub(crate) const MOST_COPIES: usize = 1 << 16;
 
 /// A copy of the filter at one end of a stream: the stream's number, and that of the copy.
@@ -92,63 +92,64 @@ pub(crate) enum Message {
     // From the front to all.
     /// A unit begins.
     Begin { unit: UnitId, argument: String, time_left: Option<Duration> },
-    /// It has ended: done, or early.
+    /// The unit has ended: done, or early.
     Closed { unit: UnitId, failure: Option<Failure> },
-    /// That process is given up.
+    /// The process is given up.
     Dead { rank: u32, why: String },
-    /// How are the copies?
+    /// Asks for the reports of copies and streams.
     Ask,
     /// There are no more units.
     Finish,
 
     // To the front.
-    /// A copy of the process is through with the unit.
+    /// A copy of the process is done with the unit.
     CopyDone { unit: UnitId },
-    /// The same of a copy of that process: the home says it of those that are hedged.
+    /// The same for a copy of that process: sent by the home for hedged copies.
     CopyEnded { unit: UnitId, rank: u32 },
-    /// It has to end early.
+    /// The unit has to end early.
     EndEarly { unit: UnitId, failure: Failure },
-    /// The link to that process is no more.
+    /// The link to that process is lost.
     Lost { rank: u32, why: String },
-    /// What was asked for.
+    /// The answer to `Ask`.
     Told(Told),
 
-    // From a copy that sends, to the home of the stream. Of a copy that is hedged, `Last` and `SentAll`
-    // come from the home of the stream that it receives.
+    // From a sending copy to the home of the stream. For a hedged copy, `Last` and `SentAll` come
+    // from the home of the stream that it receives.
     /// A block.
     Sent { from: End, unit: UnitId, group: u64, index: u32, origin: Option<Origin> },
     /// The group has no more blocks.
     GroupEnd { from: End, unit: UnitId, group: u64 },
-    /// Nothing more comes but what is sent at the end of the unit.
+    /// Only output of the end of the unit follows.
     Last { from: End, unit: UnitId },
-    /// Nothing more comes of the unit.
+    /// The output for the unit is complete.
     SentAll { from: End, unit: UnitId, group: u64 },
 
-    // From the home of a stream to those that send.
-    /// Room that they have again.
+    // From the home of a stream to its senders.
+    /// Room that they get back.
     Freed { stream: u16, bytes: u64 },
     /// The home has the whole group.
     GroupKept { from: End, unit: UnitId, group: u64 },
-    /// The group that everybody waits for.
+    /// The group that all others wait for.
     Turn { stream: u16, unit: UnitId, group: u64 },
-    /// What a block takes of those that receive.
+    /// The cost of a block for the receivers.
     Costs { stream: u16, cost: Cost },
 
-    // From the home to a copy that receives.
-    /// A block: one that was dealt before, perhaps, to a copy that is lost.
+    // From the home to a receiving copy.
+    /// A block; `is_again` if it was dealt before, to a copy that is lost.
     Block { to: End, unit: UnitId, sequence: u64, is_again: bool, origin: Option<Origin> },
-    /// It is to give back a block, if it has not begun it: `Dropped` is the answer.
+    /// The copy should return a block that it has not begun: the answer is `Dropped`.
     Recall { to: End, unit: UnitId, sequence: u64 },
-    /// It gets no more blocks of the unit.
+    /// The copy gets no more blocks of the unit.
     Over { to: End, unit: UnitId },
-    /// The unit is over without it: what it is late with, another copy has done.
+    /// The unit has ended without the copy: another one has finished the block that it is late
+    /// with.
     EndedFor { to: End, unit: UnitId },
 
-    // From a copy that receives to the home.
-    /// It begins a block.
+    // From a receiving copy to the home.
+    /// The copy begins a block.
     Started { to: End, unit: UnitId, sequence: u64 },
-    /// It is done with these blocks, which took so long each; of that, it was blocked so long each. The
-    /// last one has waited so long there.
+    /// The copy has finished these blocks. `took` and `blocked` are times for each; `waited` is how
+    /// long the last one had waited there.
     Done {
         to: End,
         unit: UnitId,
@@ -160,14 +161,14 @@ pub(crate) enum Message {
     /// The memory of these blocks is free. If the copy has not begun them, it never will: the unit
     /// has ended, or the home wants them back.
     Dropped { to: End, unit: UnitId, sequences: Sequences, is_begun: bool },
-    /// One that is hedged is through with the unit, of which the home tells the others.
+    /// A hedged copy is done with the unit, which the home announces to the others.
     Through { to: End, unit: UnitId },
 
     /// The sender is alive.
     Beat,
 }
 
-/// Why bytes are no frame.
+/// Why bytes are not a valid frame.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub(crate) enum Garbled {
     #[error("a message of {0} bytes is longer than any")]
@@ -187,7 +188,7 @@ impl Message {
         matches!(self, Self::Block { .. } | Self::Sent { .. })
     }
 
-    /// Appends the lengths and the message to `into`; the payload goes after it.
+    /// Appends the lengths and the message to `into`; the payload follows.
     pub(crate) fn write(&self, payload: usize, into: &mut Vec<u8>) -> Result<(), Garbled> {
         let start = into.len();
         into.extend_from_slice(&[0; HEAD]);

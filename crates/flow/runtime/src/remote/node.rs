@@ -1,4 +1,4 @@
-//! This process among those that run a pipeline: what it is told, and by whom.
+//! This process among those that run a pipeline: it handles their messages.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -19,7 +19,7 @@ use crate::stream::Stream;
 use crate::unit::{Open, Unit, UnitHandle, UnitId};
 use crate::wakeup::Wakeup;
 
-/// So long the front waits for what others know of their copies.
+/// How long rank 0 waits for the reports of the other processes.
 const ANSWER: Duration = Duration::from_secs(2);
 
 pub(super) const FRONT: u32 = 0;
@@ -28,22 +28,22 @@ pub(crate) struct Node {
     pub(crate) rank: u32,
     pub(super) hosts: Vec<Arc<str>>,
     pub(super) links: Vec<Option<Arc<Link>>>,
-    /// Copies in each process.
+    /// Number of copies in each process.
     copies: Vec<usize>,
     /// Whether the pipeline can do without each process.
     pub(super) can_lose: Vec<bool>,
-    /// The processes of each filter that can be lost.
+    /// The processes of each filter that can lose some of them.
     pub(super) needed: Vec<Vec<u32>>,
     pub(crate) homes: Vec<Option<Arc<Stream>>>,
     pub(crate) outlets: Vec<Option<Arc<Outlet>>>,
     /// By stream and home.
     pub(crate) inlets: HashMap<(u16, u32), Arc<Inlet>>,
-    /// The largest payload that there can be.
+    /// The largest possible payload.
     largest: usize,
-    /// Which knows this one.
+    /// Weak, since it refers to this node.
     shared: OnceLock<Weak<Shared>>,
     report: OnceLock<Box<dyn Fn() -> Known + Send + Sync>>,
-    /// Held by who asks the others: each takes all of their answers.
+    /// Held by the thread that asks the others: each takes all of their answers.
     asking: Mutex<()>,
     state: Mutex<State>,
     pub(super) change: Condvar,
@@ -52,21 +52,21 @@ pub(crate) struct Node {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) is_lost: Vec<bool>,
-    /// Units that have begun here.
+    /// Number of units that have begun here.
     pub(super) begun: u64,
-    /// The front has said that there are no more units.
+    /// True if the front has announced that there are no more units.
     pub(super) is_finished: bool,
-    /// Processes that the pipeline does without.
+    /// Lost processes that the pipeline does without.
     pub(super) losses: Vec<Failure>,
-    /// The pipeline cannot go on.
+    /// Why the pipeline cannot go on.
     pub(super) broken: Option<Failure>,
-    /// What others have told since they were asked, while somebody waits for that.
+    /// The reports of others since they were asked, while a thread waits for them.
     told: Option<HashMap<u32, Known>>,
-    /// How many times each of them was asked and has not answered.
+    /// How many requests each of them has not answered.
     unanswered: Vec<usize>,
 }
 
-/// What a [`Node`] is made of.
+/// The parts of a [`Node`].
 pub(crate) struct Parts {
     pub(crate) rank: u32,
     pub(crate) hosts: Vec<Arc<str>>,
@@ -80,19 +80,20 @@ pub(crate) struct Parts {
     pub(crate) largest: usize,
 }
 
-/// What a thread that reads from a link knows.
+/// The state of a thread that reads from a link.
 #[derive(Default)]
 struct Heard {
-    /// The unit of the last block, if that is under way.
+    /// The unit of the last block, if it is under way.
     unit: Option<Arc<Open>>,
-    /// Copies that have got blocks: they are rung when nothing more is there, or before it waits.
+    /// Copies that have got blocks: they are rung when nothing more is there, or before the thread
+    /// waits.
     to_ring: Vec<Arc<Wakeup>>,
     /// The source of the last block that has one.
     source: Option<Arc<str>>,
 }
 
 impl Heard {
-    /// Blocks of one source share the memory of its name.
+    /// Shares the memory of the name among blocks of one source.
     fn origin(&mut self, origin: Option<Origin>) -> Option<Origin> {
         origin.map(|origin| origin.share(&mut self.source))
     }
@@ -149,7 +150,7 @@ impl Node {
         self.links.iter().flatten()
     }
 
-    /// How long ago something was last heard of that process.
+    /// How long ago the last byte arrived from that process.
     pub(crate) fn silence(&self, rank: u32) -> Option<Duration> {
         let link = self.links.get(usize::try_from(rank).ok()?)?.as_ref();
         link.map(|link| link.pulse.silence())
@@ -161,8 +162,9 @@ impl Node {
         }
     }
 
-    /// Begins to listen and to send. The threads that send, which come first, end when the pipeline
-    /// does, and those that listen when the other ends do, or a patience after they were told to.
+    /// Starts the threads that send and those that read. The senders, which are returned first, end
+    /// with the pipeline. The readers end when the other ends do, or one patience after those were
+    /// asked to.
     pub(crate) fn start(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
@@ -183,17 +185,18 @@ impl Node {
                     };
                     match node.shared() {
                         Ok(_stays) => node.take(&reader, frame, &mut heard),
-                        // The pipeline is no more. Until the other knows that, it may say something.
+                        // The pipeline is gone. Until the other process knows that, it may send
+                        // something.
                         Err(_) => Ok(()),
                     }
                 };
                 let read = caught(|| reader.read(node.largest, take));
                 let why = match read {
                     Ok(error) => error.to_string(),
-                    // All have to hear of it, as of any other end.
+                    // All have to learn of it, as of any other end.
                     Err(_) => {
                         reader.cut();
-                        "what it says could not be taken".to_owned()
+                        "its messages could not be processed".to_owned()
                     }
                 };
                 heard.ring();
@@ -209,9 +212,9 @@ impl Node {
 
     // ---- units --------------------------------------------------------------------------------
 
-    /// At the front: a unit begins everywhere.
+    /// At the front: begins a unit everywhere.
     pub(crate) fn submit(&self, shared: &Shared, unit: Unit) -> UnitHandle {
-        // All processes hear of units in the order of their numbers.
+        // All processes learn of units in the order of their numbers.
         let mut state = self.state();
         let lost = |(copies, is_lost): (&usize, &bool)| if *is_lost { 0 } else { *copies };
         let copies = self.copies.iter().zip(&state.is_lost).map(lost).collect();
@@ -225,7 +228,7 @@ impl Node {
         let broken = state.broken.clone();
         let broken =
             broken.or_else(|| is_long.then_some(Failure::LongArgument { unit: id, bytes, most }));
-        // They hear of it in any case: it is over at once.
+        // They are notified in any case: the unit ends at once.
         let argument = if is_long { String::new() } else { argument };
         if state.broken.is_none() {
             let now = Instant::now();
@@ -241,7 +244,7 @@ impl Node {
         UnitHandle { open }
     }
 
-    /// A unit has ended early here: the others hear of it.
+    /// Notifies the others that a unit has ended early here.
     pub(crate) fn tell_of_end(&self, unit: UnitId, failure: Failure) {
         if self.is_front() {
             let closed = Message::Closed { unit, failure: Some(failure) };
@@ -262,13 +265,13 @@ impl Node {
         }
     }
 
-    /// A copy of that process is through with the unit, or nobody waits for it. The home of what it
-    /// receives says so, once.
+    /// A copy of that process is done with the unit, or no longer awaited. The home of its input
+    /// reports that, once.
     pub(crate) fn copy_has_ended(&self, unit: UnitId, rank: u32) {
         if !self.is_front() {
             return self.to_front(Message::CopyEnded { unit, rank });
         }
-        // Of one that is lost, nobody waits for any.
+        // Copies of a lost process are not awaited.
         let is_there = self.state().is_lost.get(rank as usize) == Some(&false);
         let Ok(shared) = self.shared() else { return };
         if is_there && shared.units.copy_is_done(unit, rank) == Some(true) {
@@ -282,7 +285,7 @@ impl Node {
         self.clear(unit);
     }
 
-    /// What is kept of a unit that was done.
+    /// Clears the state that is kept for a unit after it was done.
     fn clear(&self, unit: UnitId) {
         self.outlets.iter().flatten().for_each(|outlet| outlet.clear(unit));
         self.homes.iter().flatten().for_each(|home| home.clear(unit));
@@ -294,8 +297,8 @@ impl Node {
         self.outlets.iter().flatten().for_each(|outlet| outlet.forget(unit));
     }
 
-    /// The unit of which that process speaks, if it has not ended. Another process than the front
-    /// may have heard earlier that it begins.
+    /// Finds the unit of a message from that process, if it has not ended. Waits if needed: a
+    /// process other than the front may have learned earlier that it begins.
     fn find(&self, from: &Link, unit: UnitId) -> Result<Option<Arc<Open>>, Garbled> {
         let hears_first = self.is_front() || from.rank == FRONT;
         let until = Instant::now().checked_add(from.patience);
@@ -304,7 +307,7 @@ impl Node {
             let left = until
                 .map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
             if hears_first || left.is_zero() {
-                return Err(Garbled::Unexpected("a unit that nobody has begun"));
+                return Err(Garbled::Unexpected("a unit that has not begun"));
             }
             let waited = self.change.wait_timeout(state, left);
             (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -313,7 +316,8 @@ impl Node {
         Ok(self.shared()?.units.find(unit))
     }
 
-    /// Whether a process was lost: one that speaks as if it were so may have heard it first.
+    /// Waits for the loss of a process: a peer that acts as if one was lost may have learned it
+    /// first.
     fn hears_of_a_loss(&self, patience: Duration) -> bool {
         let until = Instant::now().checked_add(patience);
         let mut state = self.state();
@@ -331,11 +335,11 @@ impl Node {
 
     // ---- messages -----------------------------------------------------------------------------
 
-    /// As [`Node::find`]; most blocks are of the same unit as the one before.
+    /// As [`Node::find`]; most blocks have the same unit as the previous one.
     fn find_again(&self, from: &Link, unit: UnitId, heard: &mut Heard) -> Result<(), Garbled> {
         let is_same = |open: &Arc<Open>| open.rank.unit == unit && !open.is_closed();
         if !heard.unit.as_ref().is_some_and(is_same) {
-            // It may wait for the unit.
+            // This may wait for the unit.
             heard.ring();
             heard.unit = self.find(from, unit)?;
         }
@@ -345,7 +349,7 @@ impl Node {
     fn take(&self, link: &Arc<Link>, frame: Frame, heard: &mut Heard) -> Result<(), Garbled> {
         let Frame { message, payload } = frame;
         if !matches!(message, Message::Block { .. }) {
-            // It may wait for something.
+            // This may wait for something.
             heard.ring();
         }
         if link.is_given_up() && link.rank != FRONT {
@@ -472,7 +476,7 @@ impl Node {
                 self.to_front(Message::Told(Told::new(&known)));
             }
             Message::Finish => self.finish(),
-            _ => return Err(Garbled::Unexpected("the front does not say that")),
+            _ => return Err(Garbled::Unexpected("the front does not send that")),
         }
         Ok(())
     }
@@ -489,7 +493,7 @@ impl Node {
                 }
             }
             Message::CopyEnded { unit, rank } => self.copy_has_ended(unit, rank),
-            // All others are told of both.
+            // Both are passed on to all others.
             Message::EndEarly { unit, failure } => {
                 check_text(&failure.to_string())?;
                 shared.end_early(unit, failure);
@@ -499,7 +503,7 @@ impl Node {
                 self.judge(from, rank, &why);
             }
             Message::Told(told) => self.told(from, &told)?,
-            _ => return Err(Garbled::Unexpected("only the front says that")),
+            _ => return Err(Garbled::Unexpected("only the front sends that")),
         }
         Ok(())
     }
@@ -518,7 +522,7 @@ impl Node {
         }
     }
 
-    /// The same, where another process may say that the copy has sent all.
+    /// The same, if another process may report the end of the copy's output.
     fn home_that_ends(&self, link: &Link, from: End) -> Result<&Arc<Stream>, Garbled> {
         let home = self.home(from.0)?;
         match home.is_ended_by(link.rank, from.1) {
@@ -552,8 +556,8 @@ impl Node {
         }
     }
 
-    /// What was to be sent is sent now, or after a patience never: one that reads a byte now and then
-    /// keeps nobody from ending. One that goes on speaking is cut by who listens to it.
+    /// Waits, for one patience at most, until everything was sent: a peer that reads a byte now and
+    /// then must not keep this process from ending. Its reader cuts a peer that goes on sending.
     pub(crate) fn see_off(&self) {
         let patience = self.others().map(|link| link.patience).max().unwrap_or_default();
         let until = Instant::now().checked_add(patience);
@@ -564,7 +568,7 @@ impl Node {
         }
     }
 
-    /// Until the front says that there are no more units, or the pipeline cannot go on.
+    /// Waits until the front announces that there are no more units, or the pipeline cannot go on.
     pub(crate) fn wait(&self) -> Result<(), Failure> {
         let mut state = self.state();
         loop {
@@ -576,8 +580,8 @@ impl Node {
         }
     }
 
-    /// The next process that the pipeline does without, if so many are known. `None`: there are no
-    /// more units.
+    /// Waits for the next lost process that the pipeline does without, after the first `known`
+    /// ones. `None` if there are no more units.
     pub(crate) fn next_loss(&self, known: usize) -> Option<Failure> {
         let mut state = self.state();
         loop {
@@ -589,8 +593,8 @@ impl Node {
         }
     }
 
-    /// At the front: what the others know of their copies and streams. Those that do not answer are
-    /// left out.
+    /// At the front: the reports of the others about their copies and streams, without those that
+    /// do not answer.
     pub(crate) fn ask(&self) -> Vec<Known> {
         let _asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.state();
@@ -613,12 +617,12 @@ impl Node {
         }
     }
 
-    /// Another process has answered. Only what somebody waits for is read.
+    /// Another process has answered. The answer is read only if a thread waits for it.
     fn told(&self, from: u32, told: &Told) -> Result<(), Garbled> {
         let rank = from as usize;
         let mut state = self.state();
         let unanswered = state.unanswered[rank].checked_sub(1);
-        let unanswered = unanswered.ok_or(Garbled::Unexpected("nobody has asked for that"))?;
+        let unanswered = unanswered.ok_or(Garbled::Unexpected("a report that was not requested"))?;
         state.unanswered[rank] = unanswered;
         if unanswered > 0 || state.told.is_none() {
             return Ok(());

@@ -1,7 +1,7 @@
 //! The producers of a stream whose home is in another process.
 //!
-//! They share a part of the stream's limit: what they fill, what is on its way, and what the home
-//! has of theirs. The home gives it back when a block has been dropped.
+//! They share a part of the stream's limit: buffers that they fill, blocks on their way, and their
+//! blocks at the home. The home returns the room when a block has been dropped.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,23 +25,23 @@ pub(crate) struct Outlet {
     pub(crate) home: Arc<Link>,
     pub(crate) ledger: &'static Ledger,
     pub(crate) is_ordered: bool,
-    /// Groups must not be joined: they may have to be sent again.
+    /// True if groups must not be joined, because they may have to be sent again.
     pub(crate) keeps_groups: bool,
-    /// Copies here that send.
+    /// Number of sending copies here.
     pub(crate) producers: usize,
-    /// Whose blocks make up the groups, where the home confirms these.
+    /// The inlet whose blocks make up the groups, if the home confirms them.
     pub(crate) source: Option<Arc<Inlet>>,
-    /// Where it finds the size of its blocks.
+    /// For a stream that chooses the size of its blocks.
     pub(crate) sizing: Option<Sizing>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
-    /// Of what was sent and not freed, in bytes.
+    /// Bytes that were sent and not freed.
     held: AtomicUsize,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// The groups that everybody waits for.
+    /// The groups that all others wait for.
     turns: HashMap<UnitId, u64>,
 }
 
@@ -96,7 +96,7 @@ impl Outlet {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As at the home, of the part of the limit that this process has.
+    /// As at the home, for this process's part of the limit.
     pub(crate) fn largest(&self) -> usize {
         let limit = self.ledger.limit();
         let largest = if self.is_ordered { limit / 4 } else { limit };
@@ -112,7 +112,7 @@ impl Outlet {
         if !self.is_ordered {
             return limit;
         }
-        // What is known here of whose turn it is is never past that.
+        // The turn known here is never ahead of the real one.
         let turn = self.state().turns.get(&unit.rank.unit).copied().unwrap_or(0);
         if turn >= group { self.ledger.most() } else { limit - kept(limit, self.keeps_groups) }
     }
@@ -145,7 +145,7 @@ impl Outlet {
         self.home.send_of(unit.rank, Message::SentAll { from, unit: unit.rank.unit, group });
     }
 
-    /// The home has given back room.
+    /// The home has returned room.
     pub(crate) fn freed(&self, bytes: u64) -> Result<(), Garbled> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let less = |held: usize| held.checked_sub(bytes);
@@ -157,7 +157,7 @@ impl Outlet {
 
     pub(crate) fn set_turn(&self, unit: &Open, group: u64) {
         let mut state = self.state();
-        // What is known of a unit is cleared after it is closed.
+        // The turn of a unit is cleared after it is closed.
         if !unit.is_closed() {
             state.turns.insert(unit.rank.unit, group);
             drop(state);
@@ -166,7 +166,7 @@ impl Outlet {
         }
     }
 
-    /// The unit was done. A copy that is late may wait for room for what nobody wants.
+    /// The unit was done. A late copy may wait for room for output that is not needed.
     pub(crate) fn clear(&self, unit: UnitId) {
         self.state().turns.remove(&unit);
         self.ledger.repay(unit, u64::MAX);
@@ -175,7 +175,7 @@ impl Outlet {
         }
     }
 
-    /// The unit has ended: who waits for room of it looks again.
+    /// The unit has ended: callers that wait for its room check again.
     pub(crate) fn forget(&self, unit: &Open) {
         self.clear(unit.rank.unit);
         self.ledger.wake_all();

@@ -1,4 +1,4 @@
-//! Which process does what.
+//! Decides which process does what.
 
 use crate::cut::{Cut, OVERHEAD};
 use crate::graph::{FilterSpec, Graph, StreamSpec};
@@ -10,15 +10,15 @@ use sha2::{Digest, Sha256};
 pub(crate) struct Place<'g> {
     pub(crate) from: &'g FilterSpec,
     pub(crate) to: &'g FilterSpec,
-    /// The processes that deal its blocks: the one that receives, else all that send, or one.
+    /// The processes that deal its blocks: the one that receives, or all that send, or one of them.
     pub(crate) homes: Vec<u32>,
-    /// Blocks may be sent again.
+    /// True if blocks may be sent again.
     pub(crate) is_replayed: bool,
-    /// Blocks may be dealt again.
+    /// True if blocks may be dealt again.
     pub(crate) is_redealt: bool,
-    /// A block may go to a second copy, too: so many of a hundred.
+    /// Percentage of blocks that may also go to a second copy.
     pub(crate) hedge: Option<u32>,
-    /// What each process that sends may hold, in bytes.
+    /// Bytes that each sending process may hold.
     pub(crate) share: usize,
 }
 
@@ -38,13 +38,14 @@ impl Graph {
             (may_be_lost(from) || hedge(from).is_some(), may_be_lost(to));
         let hedge = hedge(to);
         let share = stream.options.limit / senders.len();
-        // An order, and what is sent or dealt again, somebody has to know for all.
+        // An order, and blocks that are sent or dealt again, need one process that knows of all
+        // blocks.
         let is_one = stream.options.is_ordered || is_replayed || is_redealt || hedge.is_some();
         let homes = match (&senders[..], &receivers[..]) {
-            // Where all receive, what is there is dealt, and nothing waits for an answer.
+            // A receiver deals the blocks that it has, and nothing waits for an answer.
             (_, [_]) if !is_redealt => receivers,
             ([_], _) => senders,
-            // The front is the one that cannot be lost in any case.
+            // The front is the process that can never be lost.
             _ if is_one => vec![0],
             _ => senders,
         };
@@ -58,7 +59,7 @@ impl Graph {
         rank != 0 && filters.clone().all(may_be_lost) && !self.streams.iter().any(is_home)
     }
 
-    /// Whether it can run in so many processes.
+    /// Checks that it can run in this many processes.
     pub(crate) fn check_places(&self, size: usize) -> Result<(), GraphError> {
         for filter in &self.filters {
             let beyond = filter.ranks.iter().find(|rank| **rank as usize >= size);
@@ -96,7 +97,7 @@ impl Graph {
         Ok(())
     }
 
-    /// What is the same in all processes that run this pipeline.
+    /// A digest of everything that is the same in all processes that run this pipeline.
     pub(crate) fn digest(&self, seed: &[u8]) -> [u8; 32] {
         let mut digest = Sha256::new();
         digest.update((seed.len() as u64).to_le_bytes());
@@ -114,15 +115,15 @@ impl Graph {
     }
 }
 
-/// The least limit of a stream to which so many copies in one process send.
+/// The least limit of a stream to which this many copies in one process send.
 pub(crate) fn least(cut: &Cut, copies: usize) -> usize {
     let block = match cut {
         Cut::Whole => return crate::graph::LEAST_LIMIT,
         Cut::Bytes(size) | Cut::Lines(size) => *size,
         Cut::Auto(bounds) => bounds.needed(),
     };
-    // One that each copy fills, and two that are on their way; or a quarter for the one that all
-    // wait for.
+    // One that each copy fills, and two on their way; or a quarter for the one that all others wait
+    // for.
     let parts = (copies + 2).max(4);
     block.saturating_add(OVERHEAD).saturating_mul(parts).max(crate::graph::LEAST_LIMIT)
 }

@@ -1,20 +1,20 @@
-//! The frames of a link, out of the bytes that come.
+//! Reads the frames of a link.
 
 use bytes::Bytes;
 
 use super::link::{Link, LinkError};
 use super::message::{Frame, Garbled, HEAD, Message, lengths};
 
-/// What is read at once.
+/// Bytes to read at once.
 const BUFFER: usize = 64 << 10;
 
-/// Payloads from this size on are read to where they stay; smaller ones are copied there.
+/// Payloads from this size on are read in place; smaller ones are copied.
 const IN_PLACE: usize = 16 << 10;
 
-/// Makes frames of what is read.
+/// Assembles frames from the bytes that are read.
 pub(super) struct Reader<'l> {
     link: &'l Link,
-    /// What was read and is no frame yet lies between the two.
+    /// Bytes that were read and belong to an incomplete frame, from `start` to `end`.
     buffer: Vec<u8>,
     start: usize,
     end: usize,
@@ -25,7 +25,7 @@ impl<'l> Reader<'l> {
         Self { link, buffer: vec![0; BUFFER], start: 0, end: 0 }
     }
 
-    /// Waits for the next one. No payload is longer than `largest`.
+    /// Waits for the next frame. No payload is longer than `largest`.
     pub(super) fn frame(&mut self, largest: usize) -> Result<Frame, LinkError> {
         self.fill(HEAD)?;
         let mut head = [0; HEAD];
@@ -47,7 +47,7 @@ impl<'l> Reader<'l> {
             .is_ok_and(|(message, payload)| message.saturating_add(payload) <= there.len() - HEAD)
     }
 
-    /// Until so many bytes are there.
+    /// Reads until this many bytes are there.
     fn fill(&mut self, bytes: usize) -> Result<(), LinkError> {
         while self.end - self.start < bytes {
             if self.start + bytes > self.buffer.len() || self.start == self.end {
@@ -67,7 +67,7 @@ impl<'l> Reader<'l> {
         &self.buffer[start..self.start]
     }
 
-    /// In memory of its own: it stays as long as its block.
+    /// Reads the payload into memory of its own, since it stays as long as its block.
     fn payload(&mut self, bytes: usize) -> Result<Bytes, LinkError> {
         if bytes < IN_PLACE {
             self.fill(bytes)?;

@@ -1,24 +1,24 @@
 //! Blocks that an idempotent filter sends a second time.
 //!
-//! When a copy is lost, another one is given the blocks that it was not done with, and sends what
-//! comes out of them again: the same blocks in the same order. What has been taken from either of
-//! them is not taken from the other.
+//! If a copy is lost, another one gets its unfinished blocks, and sends the output for them again:
+//! the same blocks in the same order. A block that was accepted from either of them is not accepted
+//! from the other.
 
 use std::collections::BTreeMap;
 
 use crate::merge;
 use crate::spans::Spans;
 
-/// Of one unit: the groups that were taken, whole or in part.
+/// For one unit: the groups that were accepted, whole or in part.
 #[derive(Debug, Default)]
 pub(crate) struct Replays {
     whole: Spans,
-    /// Of others, how many blocks were taken.
+    /// For incomplete groups, how many blocks were accepted.
     begun: BTreeMap<u64, u32>,
 }
 
 impl Replays {
-    /// Whether block `index` of the group is to be taken.
+    /// Whether to accept block `index` of the group.
     pub(crate) fn takes(&mut self, group: u64, index: u32) -> bool {
         if self.whole.has(group) {
             return false;
@@ -29,7 +29,7 @@ impl Replays {
         is_next
     }
 
-    /// Somebody has sent all of the group: true if nobody had before.
+    /// Notes that the group was sent completely; true if this is the first time.
     pub(crate) fn end(&mut self, group: u64) -> bool {
         if merge::is_last(group) {
             return true;
@@ -38,7 +38,7 @@ impl Replays {
         self.whole.insert(group)
     }
 
-    /// How much is kept: grows with how many groups are under way.
+    /// Number of entries: grows with the number of groups under way.
     pub(crate) fn entries(&self) -> usize {
         self.begun.len() + self.whole.count()
     }

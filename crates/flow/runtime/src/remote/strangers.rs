@@ -1,17 +1,17 @@
-//! Those that have connected and proved nothing yet: so many and no more.
+//! Clients that have connected and proved nothing yet; their number is limited.
 //!
-//! When there is one too many, one of the source that has the most is hung up on, and of the
-//! processes' own addresses none while there are others. Which one of a source is left to chance.
-//! If it were the oldest, somebody who shares an address with a process would only have to be fast
-//! enough, and no handshake of that process would ever come to its end. A source is an address, or
-//! a network of 64 bits where IPv6 gives everybody so many.
+//! If there is one too many, one of the source with the most is disconnected, and none from the
+//! processes' own addresses while there are others. Which one of a source is left to chance. If it
+//! were the oldest, a client that shares an address with a process would only have to be fast
+//! enough to keep any handshake of that process from completing. A source is an address, or a
+//! 64-bit network for IPv6, where everybody has that many addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
 
 pub(crate) struct Strangers {
     limit: usize,
-    /// Where processes of the job are.
+    /// Addresses of processes of the job.
     known: BTreeSet<IpAddr>,
     waiting: Vec<Stranger>,
 }
@@ -35,8 +35,8 @@ impl Strangers {
         Self { limit, known, waiting: Vec::new() }
     }
 
-    /// Takes one in, which may cost another one its place, of those that `chance` decides between.
-    /// Returns whether it is in itself: else it was hung up on.
+    /// Admits a client, which may disconnect another one; `chance` decides between the candidates.
+    /// False if the new one itself was disconnected.
     pub(crate) fn admit(
         &mut self,
         number: u64,
@@ -51,7 +51,7 @@ impl Strangers {
         }
         let last = self.waiting.len() - 1;
         let mut places = self.first_to_go();
-        // Who has just come goes only if nobody else does: he cannot have done anything yet.
+        // The newest goes only if it is the only candidate: it cannot have done anything yet.
         if places.len() > 1 {
             places.retain(|place| *place != last);
         }
@@ -60,21 +60,20 @@ impl Strangers {
         gone != last
     }
 
-    /// It is none of them any more, whatever has become of it. Returns whether it was: else it was
-    /// hung up on.
+    /// Removes a client, whatever has become of it. False if it was disconnected before.
     pub(crate) fn remove(&mut self, number: u64) -> bool {
         let place = self.waiting.iter().position(|stranger| stranger.number == number);
         place.map(|place| self.waiting.swap_remove(place)).is_some()
     }
 
-    /// On all of them.
+    /// Disconnects all of them.
     pub(crate) fn hang_up(&mut self) {
         for stranger in self.waiting.drain(..) {
             let _ = stranger.handle.shutdown(Shutdown::Both);
         }
     }
 
-    /// Their places in the list, which is not empty.
+    /// The places of the candidates in the list, which is not empty.
     fn first_to_go(&self) -> Vec<usize> {
         let mut crowds: BTreeMap<Source, usize> = BTreeMap::new();
         for stranger in &self.waiting {
@@ -112,7 +111,7 @@ mod tests {
 
     const LIMIT: usize = 4;
 
-    /// Three processes have these addresses.
+    /// The addresses of three processes.
     const KNOWN: [&str; 3] = ["10.0.0.1", "10.0.0.2", "fd00::1"];
 
     struct Bench {
@@ -129,7 +128,7 @@ mod tests {
             Self { listener, strangers: Strangers::new(LIMIT, known), ends: Vec::new() }
         }
 
-        /// One from each of these addresses.
+        /// Admits one from each of these addresses.
         fn admit(&mut self, from: &[&str]) -> Vec<bool> {
             let admit = |from: &&str| {
                 self.ends.push(TcpStream::connect(self.listener.local_addr().unwrap()).unwrap());
@@ -140,7 +139,7 @@ mod tests {
             from.iter().map(admit).collect()
         }
 
-        /// By number.
+        /// Those that are waiting, by number.
         fn waiting(&self) -> Vec<u64> {
             let mut numbers: Vec<u64> =
                 self.strangers.waiting.iter().map(|stranger| stranger.number).collect();
@@ -170,7 +169,7 @@ mod tests {
         assert_eq!(bench.waiting(), [0, 2, 3, 4]);
         bench.assert_hung_up_on(1);
         bench.assert_connected(0);
-        // All have as many, and one of the others goes for the last.
+        // All sources have one, and an older one goes for the newest.
         assert_eq!(bench.admit(&["10.1.0.5"]), [true]);
         assert_eq!(bench.waiting().len(), LIMIT);
         assert!(bench.waiting().contains(&5));
@@ -190,12 +189,12 @@ mod tests {
         bench.admit(&["10.0.0.1", "10.0.0.1", "::ffff:10.0.0.1", "10.1.0.1"]);
         assert_eq!(bench.admit(&["fd00::1"]), [true]);
         assert_eq!(bench.waiting(), [0, 1, 2, 4]);
-        // A neighbour of a process is not it.
+        // A neighbour of a process is not the process.
         assert_eq!(bench.admit(&["10.1.0.1", "fd00::2"]), [false, false]);
         assert_eq!(bench.waiting(), [0, 1, 2, 4]);
         bench.assert_hung_up_on(5);
         bench.assert_hung_up_on(6);
-        // Who takes an address that is known does harm to that one alone.
+        // A client that uses a known address harms only that one.
         assert_eq!(bench.admit(&["10.0.0.1", "10.0.0.2", "10.0.0.1"]), [true; 3]);
         let left = bench.waiting();
         assert!(left.contains(&4) && left.contains(&8) && left.contains(&9), "{left:?}");

@@ -1,7 +1,7 @@
-//! What a process tells of its copies and streams, when the front asks.
+//! Reports of a process about its copies and streams, for the front.
 //!
-//! It goes over the link as bytes. The front reads them only if it has asked, and no more reports than
-//! there are copies and streams: a few bytes make a report of a hundred.
+//! A report goes over the link as bytes. The front reads them only if it has asked, and at most as
+//! many reports as there are copies and streams: a few bytes can encode a report of a hundred.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,13 +12,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::message::Garbled;
 use crate::report::{CopyReport, StreamReport};
 
-/// What a process knows of its copies and streams.
+/// Reports about copies and streams.
 pub(crate) type Known = (Vec<CopyReport>, Vec<StreamReport>);
 
-/// Of no more than there can be.
+/// More reports than possible.
 const TOO_MANY: Garbled = Garbled::Unexpected("reports of more copies or streams than there are");
 
-/// A [`Known`], as it is written.
+/// A [`Known`] in encoded form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Told(Vec<u8>);
 
@@ -26,11 +26,12 @@ impl Told {
     pub(crate) fn new((copies, streams): &Known) -> Self {
         let mut bytes = Vec::new();
         let written = write(copies, &mut bytes).and_then(|()| write(streams, &mut bytes));
-        // It cannot fail; a part would be garbled.
+        // Writing cannot fail; a partial report would be invalid.
         Self(written.map_or_else(|_| Vec::new(), |()| bytes))
     }
 
-    /// Of a process that has so many copies, in a pipeline of so many, with so many streams.
+    /// Reads the reports of a process that has this many copies, in a pipeline of this many copies
+    /// and streams.
     pub(crate) fn read(&self, [own, all]: [usize; 2], streams: usize) -> Result<Known, Garbled> {
         let (copies, rest) = read(&self.0, own)?;
         let (streams, rest): (Vec<StreamReport>, _) = read(rest, streams)?;
@@ -44,7 +45,7 @@ impl Told {
     }
 }
 
-/// How many there are, and then each.
+/// Writes the number of items, and then each.
 fn write<T: Serialize>(all: &[T], into: &mut Vec<u8>) -> Result<(), postcard::Error> {
     *into = postcard::to_extend(&all.len(), std::mem::take(into))?;
     for one in all {
@@ -53,7 +54,7 @@ fn write<T: Serialize>(all: &[T], into: &mut Vec<u8>) -> Result<(), postcard::Er
     Ok(())
 }
 
-/// These, and the bytes behind them.
+/// Reads the items, and returns them with the remaining bytes.
 fn read<'b, T: Deserialize<'b>>(
     bytes: &'b [u8],
     most: usize,
@@ -98,7 +99,7 @@ impl Visitor<'_> for Written {
     }
 }
 
-/// A list of no more than `MOST`: what is read of others must not grow with what they claim.
+/// A list of at most `MOST`: memory must not grow with the length that another process claims.
 pub(crate) fn few<'de, D, T, const MOST: usize>(from: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -188,7 +189,7 @@ mod tests {
         let read = |bytes: &[u8]| postcard::from_bytes(bytes).map(|Three(all)| all);
         assert_eq!(read(&[3, 7, 8, 9]), Ok(vec![7, 8, 9]));
         assert!(read(&[4, 7, 8, 9, 10]).is_err());
-        // However many are announced, nothing is taken for those that do not come.
+        // Whatever length is announced, no memory is taken for items that do not arrive.
         assert!(read(&[0xff, 0xff, 0xff, 0x7f, 1]).is_err());
         let long = postcard::to_extend(&stream(1 << 17), Vec::new()).unwrap();
         assert!(postcard::from_bytes::<StreamReport>(&long).is_err());

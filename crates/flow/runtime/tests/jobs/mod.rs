@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use seekwire_flow::{Job, PATIENCE, Peer};
 
-/// So many of them, by rank.
+/// This many of them, by rank.
 pub(crate) fn jobs(size: usize) -> Vec<Job> {
     let listeners: Vec<TcpListener> =
         (0..size).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
