@@ -33,7 +33,7 @@ pub(crate) struct Membership {
 /// The launch of this process: its rank, and a connection to the others.
 pub(crate) fn launched(wishes: &FlowRun) -> Result<seekwire_launch::Job> {
     let limit = Duration::from_secs(wishes.meet_within.into());
-    seekwire_launch::Job::join_within(limit).context("cannot join the others of this job")
+    seekwire_launch::Job::join_within(limit).context("cannot join the other processes of this job")
 }
 
 impl Membership {

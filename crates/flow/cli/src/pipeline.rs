@@ -70,12 +70,12 @@ pub(crate) fn read(file: &Path) -> Result<Pipeline> {
     opened.take(LARGEST + 1).read_to_end(&mut source).with_context(cannot)?;
     ensure!(
         source.len() as u64 <= LARGEST,
-        "{} is larger than {} MiB: it is no pipeline",
+        "{} is larger than {} MiB: it is not a pipeline",
         file.display(),
         LARGEST >> 20
     );
     let source = String::from_utf8(source)
-        .with_context(|| format!("{} is no text in UTF-8", file.display()))?;
+        .with_context(|| format!("{} is not UTF-8 text", file.display()))?;
     match parse(&source) {
         Ok(pipeline) => Ok(Pipeline { source, file: file.to_owned(), ..pipeline }),
         Err((span, message)) => Err(Wrong::new(file, &source, span, message).into()),
@@ -292,7 +292,7 @@ impl Pipeline {
         if is_idempotent && line.run == "exec" {
             let why = format!(
                 "filter {} cannot be idempotent: the program of exec may keep what it has read, and \
-                 ends with the unit; one that framed runs can be",
+                 ends with the unit; a program of framed can be",
                 line.name
             );
             return Err((idempotent_at, why));
@@ -378,7 +378,7 @@ impl Pipeline {
             Cut::Whole => "as they are sent".to_owned(),
             Cut::Bytes(size) => format!("of {size} B"),
             Cut::Auto(Bounds { least, most, .. }) => {
-                format!("of a size between {least} B and {most} B that the stream finds")
+                format!("of a size between {least} B and {most} B that the stream chooses")
             }
             Cut::Lines(size) => format!("of lines, from {size} B on"),
         };

@@ -115,7 +115,7 @@ fn report(
     };
     let mut sentences = vec![format!(
         "Measured: {seconds:.2} s, in which the sources sent {} and {} came through, {} per \
-         second; {how}. Nothing was written: a sink that drops what comes stood for {}.",
+         second; {how}. Nothing was written: a sink that drops its input replaced {}.",
         table::bytes(sent),
         table::bytes(through as u64),
         per_second(through / seconds),

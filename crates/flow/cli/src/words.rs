@@ -67,7 +67,7 @@ pub(crate) fn guarantee(report: &GuaranteeReport) -> String {
         }
         Guarantee::Rate(_) => {
             let [recent, least] = [recent, worst].map(|time| 1.0 / time.as_secs_f64().max(1e-9));
-            format!("lately {recent:.2} in a second, at the least {least:.2}")
+            format!("lately {recent:.2} per second, at least {least:.2}")
         }
     };
     let promise = promise(report.guarantee);
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(
             rate,
             "The guarantee that 25.5 units are done in a second does NOT hold: it was kept with 8 of \
-             9; lately 20.00 in a second, at the least 5.00."
+             9; lately 20.00 per second, at least 5.00."
         );
     }
 }

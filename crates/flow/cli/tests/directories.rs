@@ -78,8 +78,8 @@ fn what_cannot_be_read_is_named() {
         ("files = [\"*\"]", "logs/a.log", "logs/a.log: Not a directory"),
         ("", "logs", "logs: Is a directory (os error 21): set files, such as [\"*\"], to read"),
         ("whole = true", "logs", "logs: Is a directory (os error 21): set files"),
-        ("files = [\"*\"]\nnames = true", "strange", "a name of several lines cannot be one"),
-        ("whole = true", "large", "large: it has more than the 1073741824 bytes"),
+        ("files = [\"*\"]\nnames = true", "strange", "a name with a newline cannot be sent as a line"),
+        ("whole = true", "large", "large: it is larger than the 1073741824 bytes"),
     ] {
         let directory = copying(read, "", "");
         logs(&directory);
@@ -101,7 +101,7 @@ fn options_that_mean_nothing_are_refused() {
         ("files = [\"a/*\"]", "", "files must be patterns of names"),
         ("files = \"*\"", "", "`files` of filter read must be a list of strings"),
         ("whole = true\nblock = 5", "", "a file is read as a whole or by block, not both"),
-        ("names = true", "", "names belongs to files"),
+        ("names = true", "", "names requires files"),
         ("block = \"2GiB\"", "", "read has blocks of at most 1073741824 bytes"),
         ("", "path = \"{nmae}\"", "path has {nmae}; it can have {}, {name} and {block}"),
     ] {
@@ -130,7 +130,7 @@ fn what_is_written_is_named_after_what_was_read() {
     let output = run(&directory, &["in/a.log", "in/b.tar.gz", "a.log"]);
     let said = text(&output.stderr);
     assert!(
-        said.starts_with("seekwire: a.log: unit 2: filter write, copy 0: out/a.copy has"),
+        said.starts_with("seekwire: a.log: unit 2: filter write, copy 0: out/a.copy was"),
         "{said}"
     );
     let out = |name: &str| fs::read_to_string(directory.path().join("out").join(name)).unwrap();
@@ -292,7 +292,7 @@ fn what_the_shell_redirects_to_is_not_read() {
     ] {
         let (status, said) = run(script);
         assert_eq!(status, Some(1), "{script}: {said}");
-        assert!(said.contains("what the unit writes cannot be read; write to another"), "{said}");
+        assert!(said.contains("the unit cannot read a file that it writes; write to another"), "{said}");
         // The first file was written.
         let grown = fs::metadata(path("below/b")).unwrap().len() as usize - content.len();
         assert!(grown <= 2, "{script}: {grown}");
@@ -310,7 +310,7 @@ fn what_the_shell_redirects_to_is_not_read() {
     }
     let (status, said) = run("flow tree.toml below --trace below/b");
     assert_eq!(status, Some(1), "{said}");
-    assert!(said.contains("what the unit writes cannot be read"), "{said}");
+    assert!(said.contains("the unit cannot read a file that it writes"), "{said}");
     reset();
     let (status, said) = run("flow cat.toml below/a >> own");
     assert_eq!(status, Some(0), "{said}");

@@ -36,7 +36,7 @@ pub enum Error {
     },
     /// A launcher has started this process without telling it the number of processes.
     #[error(
-        "the launcher speaks PMIx alone, which this program does not: give srun the option \
+        "the launcher speaks only PMIx, which this program does not: give srun the option \
         --mpi=pmi2, or set SEEKWIRE_FLOW_RANK, SEEKWIRE_FLOW_SIZE and SEEKWIRE_FLOW_RENDEZVOUS \
         for each process"
     )]

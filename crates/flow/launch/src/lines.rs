@@ -109,7 +109,7 @@ impl Lines {
                 Ok(0) => {
                     let end = io::Error::new(
                         io::ErrorKind::UnexpectedEof,
-                        "it has closed the connection without a whole answer",
+                        "it closed the connection before a complete answer",
                     );
                     return Err(self.failed(end, asked));
                 }

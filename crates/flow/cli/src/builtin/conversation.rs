@@ -77,7 +77,7 @@ impl Conversation {
         let hello = frames::hello(program.inputs, program.outputs);
         let mut left = Outgoing { head: &hello, body: &[] };
         let mut patience =
-            Patience::new(Some(program.start), "say hello as the filter protocol has it");
+            Patience::new(Some(program.start), "say hello as the filter protocol requires");
         let mut has_answered = false;
         loop {
             let incoming = &mut conversation.incoming;
@@ -217,7 +217,7 @@ fn check(program: &Program, request: Header, answer: Header) -> Result<(), Strin
             program.outputs
         )),
         frames::MORE if request.kind != frames::GENERATE => {
-            Err("has more to give, and was not asked to generate".to_owned())
+            Err("announced more blocks, and was not asked to generate".to_owned())
         }
         _ => Ok(()),
     }

@@ -49,7 +49,7 @@ pub(super) fn read(options: &mut Options<'_>) -> Result<Built, Fault> {
     }
     let (at, is_names) = (options.place("names"), options.boolean("names")?);
     if is_names && files.is_none() {
-        return Err((at, "names belongs to files: the names of what it finds are sent".to_owned()));
+        return Err((at, "names requires files: it sends the names of the files found".to_owned()));
     }
     let ends_lines = options.boolean("end-lines")?;
     let block = if is_whole { None } else { Some(block.unwrap_or(BLOCK)) };
@@ -147,7 +147,7 @@ impl Reading {
 
     fn standard_input(unit: (UnitId, &str)) -> Result<Self, FilterError> {
         if WAS_READ.swap(true, Ordering::SeqCst) {
-            return Err("standard input was read already, by another unit or filter".into());
+            return Err("another unit or filter has already read standard input".into());
         }
         let (input, path) = (standard::input()?, PathBuf::from("standard input"));
         uses::reads(unit, &input, &path)?;
@@ -178,7 +178,7 @@ impl Reading {
         }
         if self.length.max(whole.len() as u64) > most {
             let path = self.path.display();
-            return Err(format!("{path}: it has more than the {MOST} bytes of a block").into());
+            return Err(format!("{path}: it is larger than the {MOST} bytes of a block").into());
         }
         if ends_lines && whole.last().is_some_and(|last| *last != b'\n') {
             whole.push(b'\n');
@@ -270,7 +270,7 @@ impl Filter for ReadFiles {
 fn line(path: &Path) -> Result<Vec<u8>, FilterError> {
     let mut line = path.as_os_str().as_encoded_bytes().to_vec();
     if line.contains(&b'\n') {
-        return Err(format!("{path:?}: a name of several lines cannot be one").into());
+        return Err(format!("{path:?}: a name with a newline cannot be sent as a line").into());
     }
     line.push(b'\n');
     Ok(line)
@@ -355,7 +355,7 @@ impl WriteFile {
         let is_units = path.contains("{}");
         if let Some(before) = before.get(&path).filter(|_| !is_units) {
             let error = format!(
-                "{} has what unit {before} wrote: put {{}}, for the number of the unit, into path",
+                "{} was already written by unit {before}: add {{}}, the number of the unit, to path",
                 argument::shown(&path)
             );
             return Err(error.into());

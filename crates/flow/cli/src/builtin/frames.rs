@@ -192,7 +192,7 @@ impl Incoming {
                 Err(format!("sent an error of {length} bytes; it can have at most {LONGEST_ERROR}"))
             }
             DONE | MORE if length > 0 => Err(format!(
-                "sent a frame of kind {} with {length} bytes: it has none",
+                "sent a frame of kind {} with {length} bytes: that kind has none",
                 header.kind
             )),
             BLOCK | ERROR | DONE | MORE => Ok(()),

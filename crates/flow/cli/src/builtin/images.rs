@@ -41,7 +41,7 @@ pub(super) fn scale(options: &mut Options<'_>) -> Result<Built, Fault> {
     let percent = within("percent", 1..=10_000, options)?;
     let (at, is_exact) = (options.place("exact"), options.boolean("exact")?);
     if is_exact && (width.is_none() || height.is_none()) {
-        return Err((at, "exact belongs to both width and height".to_owned()));
+        return Err((at, "exact requires both width and height".to_owned()));
     }
     let size = match (width, height, percent) {
         (None, None, Some(percent)) => Size::Percent(percent),
@@ -77,7 +77,7 @@ pub(super) fn encode(options: &mut Options<'_>) -> Result<Built, Fault> {
     let at = options.place("quality");
     let quality = within("quality", 1..=100, options)?;
     if quality.is_some() && format != ImageFormat::Jpeg {
-        return Err((at, "quality belongs to jpeg; png loses nothing".to_owned()));
+        return Err((at, "quality is for jpeg; png is lossless".to_owned()));
     }
     let quality = quality.unwrap_or(85) as u8;
     Ok(each(move |block| {
@@ -138,9 +138,9 @@ impl<M: Fn(&[u8]) -> Result<Vec<u8>, FilterError> + Send> Filter for Each<M> {
 fn read(block: &[u8], pixels: u64) -> Result<RgbImage, FilterError> {
     let formats = [ImageFormat::Jpeg, ImageFormat::Png, ImageFormat::Pnm];
     let format = image::guess_format(block).ok().filter(|format| formats.contains(format));
-    let format = format.ok_or("this is no image in JPEG, PNG or PNM")?;
+    let format = format.ok_or("this is not a JPEG, PNG or PNM image")?;
     if format == ImageFormat::Jpeg && is_cut_off(block) {
-        return Err("this JPEG has no end".into());
+        return Err("this JPEG is truncated".into());
     }
     let mut reader = ImageReader::with_format(Cursor::new(block), format);
     // Four channels of 16 bits, and as much for the decoder's own use.
@@ -160,13 +160,13 @@ fn read(block: &[u8], pixels: u64) -> Result<RgbImage, FilterError> {
 fn read_ppm(block: &[u8], pixels: u64) -> Result<RgbImage, FilterError> {
     match image::guess_format(block) {
         Ok(ImageFormat::Pnm) => read(block, pixels),
-        _ => Err("this is no PPM: let decode-image make one of it first".into()),
+        _ => Err("this is not a PPM image: convert it with decode-image first".into()),
     }
 }
 
 fn check(width: u64, height: u64, pixels: u64) -> Result<(), FilterError> {
     if width == 0 || height == 0 {
-        return Err(format!("an image of {width} x {height} pixels has none").into());
+        return Err(format!("an image of {width} x {height} pixels is empty").into());
     }
     if width.saturating_mul(height) > pixels {
         let error = format!(

@@ -100,16 +100,16 @@ const KNOWN: &[Known] = &[
                 "files",
                 "path is a directory: patterns of names, with * and ?, of files to read below it",
             ),
-            ("names", "true: send the names of these files, a line each, not what is in them"),
+            ("names", "true: send the names of these files, one per line, instead of their content"),
             ("block", "bytes to read at once (default 64KiB)"),
             ("whole", "true: each file is one block"),
-            ("end-lines", "true: end the last line of a file, if it does not end itself"),
+            ("end-lines", "true: add a newline to a file that does not end with one"),
         ],
         build: files::read,
     },
     Known {
         name: "write",
-        about: "sink: writes what comes to a file, to a file for each block, or to standard output",
+        about: "sink: writes blocks to a file, to a file for each block, or to standard output",
         options: &[(
             "path",
             "file; {} becomes the number of the unit, from 0 on, {name} the name of its argument \
@@ -119,55 +119,55 @@ const KNOWN: &[Known] = &[
     },
     Known {
         name: "gzip",
-        about: "compresses by gzip; the unit becomes one member",
+        about: "compresses with gzip; the unit becomes one member",
         options: &[("level", "0 to 9 (default 6)")],
         build: compress::gzip,
     },
     Known {
         name: "gunzip",
-        about: "decompresses gzip, also of several members",
+        about: "decompresses gzip, including several members",
         options: &[],
         build: compress::gunzip,
     },
     Known {
         name: "zstd",
-        about: "compresses by Zstandard; the unit becomes one frame",
+        about: "compresses with Zstandard; the unit becomes one frame",
         options: &[("level", "1 to 19 (default 3)")],
         build: compress::zstd,
     },
     Known {
         name: "unzstd",
-        about: "decompresses Zstandard, also of several frames",
+        about: "decompresses Zstandard, including several frames",
         options: &[],
         build: compress::unzstd,
     },
     Known {
         name: "sha256",
-        about: "sends the SHA-256 of all that came, as a line of hexadecimal digits",
+        about: "sends the SHA-256 of its input, as a line of hexadecimal digits",
         options: &[],
         build: sums::sha256,
     },
     Known {
         name: "count",
-        about: "sends how much came, as a line: blocks, lines and bytes",
+        about: "sends the size of its input, as a line: blocks, lines and bytes",
         options: &[("what", "blocks, lines or bytes: that number alone (default: all three)")],
         build: sums::count,
     },
     Known {
         name: "decode-image",
-        about: "makes a PPM of 8 bits of each image, a block, in JPEG, PNG or PNM: as it is to be seen, \
+        about: "decodes each block, an image in JPEG, PNG or PNM, to a PPM of 8 bits: upright, \
                 transparent parts on white, without a colour profile",
         options: &[PIXELS],
         build: images::decode,
     },
     Known {
         name: "scale-image",
-        about: "scales each PPM, a block",
+        about: "scales each block, a PPM",
         options: &[
-            ("width", "pixels that it may be wide"),
-            ("height", "pixels that it may be high; it keeps its shape"),
-            ("exact", "true: it gets both, whatever its shape was"),
-            ("percent", "of what it was, instead: 1 to 10000"),
+            ("width", "width to fit into, in pixels"),
+            ("height", "height to fit into, in pixels; the shape is kept"),
+            ("exact", "true: exactly this width and height, whatever the shape was"),
+            ("percent", "of the original size, instead: 1 to 10000"),
             ("method", "lanczos (default), cubic, linear or nearest"),
             PIXELS,
         ],
@@ -175,7 +175,7 @@ const KNOWN: &[Known] = &[
     },
     Known {
         name: "encode-image",
-        about: "makes a JPEG or a PNG of each PPM, a block",
+        about: "encodes each block, a PPM, as JPEG or PNG",
         options: &[
             ("format", "jpeg (default) or png"),
             ("quality", "of a JPEG: 1 to 100 (default 85)"),
@@ -192,7 +192,7 @@ const KNOWN: &[Known] = &[
     Known {
         name: "exec",
         about: "any program, from its standard input to its output: a process for each copy and unit; \
-                what comes after it has closed its input is dropped",
+                blocks after it has closed its input are dropped",
         options: &[
             ("command", "program and arguments, a list of strings"),
             ("success", "exit statuses that are no error (default [0])"),
@@ -201,7 +201,7 @@ const KNOWN: &[Known] = &[
     },
     Known {
         name: "framed",
-        about: "a program that speaks the filter protocol (docs/filter-protocol.md): it is given blocks \
+        about: "a program that speaks the filter protocol (docs/filter-protocol.md): it receives blocks \
                 as frames, and its answers keep their place; a process for each copy, for all units",
         options: &[
             ("command", "program and arguments, a list of strings"),
@@ -209,7 +209,7 @@ const KNOWN: &[Known] = &[
             ("outputs", "names of its output ports (default [\"out\"])"),
             ("largest", "bytes of the largest block that it may send (default 64MiB)"),
             ("start", "seconds that it may take to say hello (default 60)"),
-            ("timeout", "seconds for which nothing may move before it has answered (default: any)"),
+            ("timeout", "most seconds without progress before it has answered (default: unlimited)"),
         ],
         build: framed::framed,
     },

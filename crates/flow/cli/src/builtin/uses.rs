@@ -119,7 +119,7 @@ pub(super) fn reads(
         |identity| written_by_others(unit, argument).iter().any(|other| number(other) == identity);
     if !Uses::of(unit).note(identity, Use::Read) || identity.is_some_and(is_others) {
         let path = path.display();
-        let error = format!("{path}: what the unit writes cannot be read; write to another file");
+        let error = format!("{path}: the unit cannot read a file that it writes; write to another file");
         return Err(error.into());
     }
     Ok(())
@@ -136,7 +136,7 @@ pub(super) fn reads_tree((unit, argument): (UnitId, &str), tree: Tree) -> Result
     let others = written_by_others(unit, argument);
     for other in others.iter().filter(|other| other.len() > 0) {
         if uses.is_in_trees(number(other))? {
-            let error = "the unit reads a file that another process writes: write to another place";
+            let error = "the unit cannot read a file that another process writes; write to another file";
             return Err(error.into());
         }
     }
@@ -159,7 +159,7 @@ pub(super) fn writes(unit: UnitId, file: &File, path: &Path) -> Result<(), Filte
     drop(uses);
     if is_read {
         let error = format!(
-            "{}: what the unit reads cannot be written; write to another file",
+            "{}: the unit cannot write a file that it reads; write to another file",
             path.display()
         );
         return Err(error.into());

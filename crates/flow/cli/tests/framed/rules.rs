@@ -22,7 +22,7 @@ fn programs_without_the_protocol_are_told() {
         (
             &["sleep", "1000"],
             "start = 1",
-            "sleep: did not say hello as the filter protocol has it within 1 s",
+            "sleep: did not say hello as the filter protocol requires within 1 s",
         ),
         // It reads, as most programs do, and writes nothing before the end.
         (&["wc"], "start = 1", "wc: did not say hello"),
