@@ -1,12 +1,12 @@
-//! Filters of one's own: which line is the longest, in each of some files?
+//! Custom filters: which line is the longest, in each of some files?
 //!
 //! ```sh
 //! cargo run --package seekwire-flow --example longest -- README.md CHANGELOG.md
 //! ```
 //!
 //! Each file is a unit of work. `Lines` reads it, and four copies of `Longest` share its lines. Each
-//! keeps the longest line that it has seen, and sends it at the end of the unit. `Print` is given
-//! one line of each copy, and prints the longest of them.
+//! keeps the longest line that it has seen, and sends it at the end of the unit. `Print` receives
+//! one line from each copy, and prints the longest of them.
 
 use std::env;
 use std::error::Error;
@@ -43,7 +43,7 @@ impl Filter for Lines {
     }
 }
 
-/// Each copy has a value of its own for each unit, so what it keeps is nobody else's.
+/// Each copy has an instance of its own for each unit, so its state is not shared.
 #[derive(Default)]
 struct Longest {
     line: Vec<u8>,

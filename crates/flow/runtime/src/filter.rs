@@ -43,7 +43,7 @@ pub trait Filter: Send {
     ///
     /// # Errors
     ///
-    /// Any error ends the unit of work.
+    /// An error ends the unit of work.
     fn init(&mut self, _argument: &str, _out: &mut Outputs<'_>) -> Result<(), FilterError> {
         Ok(())
     }
@@ -52,7 +52,7 @@ pub trait Filter: Send {
     ///
     /// # Errors
     ///
-    /// Any error ends the unit of work.
+    /// An error ends the unit of work, or rejects the block ([`OnError`]).
     fn process(
         &mut self,
         _block: Block,
@@ -66,7 +66,7 @@ pub trait Filter: Send {
     ///
     /// # Errors
     ///
-    /// Any error ends the unit of work.
+    /// An error ends the unit of work.
     fn generate(&mut self, _out: &mut Outputs<'_>) -> Result<Step, FilterError> {
         Err("this filter is no source".into())
     }
@@ -75,7 +75,7 @@ pub trait Filter: Send {
     ///
     /// # Errors
     ///
-    /// Any error ends the unit of work.
+    /// An error ends the unit of work.
     fn finalize(&mut self, _out: &mut Outputs<'_>) -> Result<(), FilterError> {
         Ok(())
     }

@@ -480,7 +480,7 @@ pub(crate) fn usual_of<'s>(samples: impl Iterator<Item = &'s Duration>) -> Optio
 }
 
 impl State {
-    /// The late blocks that precede those that no copy has; `None` if there is no order.
+    /// The late blocks that precede those that no copy has; `None` if they need not be looked for.
     pub(crate) fn pressing(&self) -> Option<Which> {
         self.hedges.as_ref().filter(|hedges| hedges.keeps_order)?;
         if self.lanes.values().any(|lane| lane.again > 0) {
