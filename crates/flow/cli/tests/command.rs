@@ -336,7 +336,10 @@ fn one_file_for_several_units_is_refused() {
     fs::write(directory.path().join("b"), "b").unwrap();
     let output = flow(directory.path(), &["run", "-q", "copy.toml", "a", "b"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("out was already written by unit 0: add {}"), "{output:?}");
+    assert!(
+        text(&output.stderr).contains("out was already written by unit 0: add {}"),
+        "{output:?}"
+    );
     assert_eq!(fs::read_to_string(directory.path().join("out")).unwrap(), "a");
 }
 

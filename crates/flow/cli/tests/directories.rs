@@ -78,7 +78,11 @@ fn what_cannot_be_read_is_named() {
         ("files = [\"*\"]", "logs/a.log", "logs/a.log: Not a directory"),
         ("", "logs", "logs: Is a directory (os error 21): set files, such as [\"*\"], to read"),
         ("whole = true", "logs", "logs: Is a directory (os error 21): set files"),
-        ("files = [\"*\"]\nnames = true", "strange", "a name with a newline cannot be sent as a line"),
+        (
+            "files = [\"*\"]\nnames = true",
+            "strange",
+            "a name with a newline cannot be sent as a line",
+        ),
         ("whole = true", "large", "large: it is larger than the 1073741824 bytes"),
     ] {
         let directory = copying(read, "", "");
@@ -292,7 +296,10 @@ fn what_the_shell_redirects_to_is_not_read() {
     ] {
         let (status, said) = run(script);
         assert_eq!(status, Some(1), "{script}: {said}");
-        assert!(said.contains("the unit cannot read a file that it writes; write to another"), "{said}");
+        assert!(
+            said.contains("the unit cannot read a file that it writes; write to another"),
+            "{said}"
+        );
         // The first file was written.
         let grown = fs::metadata(path("below/b")).unwrap().len() as usize - content.len();
         assert!(grown <= 2, "{script}: {grown}");

@@ -244,10 +244,7 @@ fn options_that_mean_nothing_are_refused() {
             "scale-image needs width, height or both",
         ),
         ("run = \"scale-image\"\nwidth = 0", "width must be 1 to 65535"),
-        (
-            "run = \"scale-image\"\nwidth = 5\nexact = true",
-            "exact requires both width and height",
-        ),
+        ("run = \"scale-image\"\nwidth = 5\nexact = true", "exact requires both width and height"),
         (
             "run = \"scale-image\"\nwidth = 5\nmethod = \"x\"",
             "one of lanczos, cubic, linear, nearest",

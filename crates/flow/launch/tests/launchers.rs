@@ -295,8 +295,7 @@ mod none {
 
     #[test]
     fn who_goes_ends_the_job_for_all_and_says_why() {
-        for (how, why) in [("abort", "rank 1: as requested"), ("leave", "left without finishing")]
-        {
+        for (how, why) in [("abort", "rank 1: as requested"), ("leave", "left without finishing")] {
             let meeting = directory();
             let outcome = run(3, meeting.path(), &[how, "1"]);
             outcome.check_failed();

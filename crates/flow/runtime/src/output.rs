@@ -50,9 +50,7 @@ pub struct TooLarge {
 
 fn advice(most: usize) -> &'static str {
     match most {
-        LONGEST_PAYLOAD => {
-            "blocks to other processes cannot be larger; have it cut into blocks"
-        }
+        LONGEST_PAYLOAD => "blocks to other processes cannot be larger; have it cut into blocks",
         _ => "raise its limit, or have it cut into blocks",
     }
 }

@@ -100,7 +100,10 @@ const KNOWN: &[Known] = &[
                 "files",
                 "path is a directory: patterns of names, with * and ?, of files to read below it",
             ),
-            ("names", "true: send the names of these files, one per line, instead of their content"),
+            (
+                "names",
+                "true: send the names of these files, one per line, instead of their content",
+            ),
             ("block", "bytes to read at once (default 64KiB)"),
             ("whole", "true: each file is one block"),
             ("end-lines", "true: add a newline to a file that does not end with one"),
@@ -209,7 +212,10 @@ const KNOWN: &[Known] = &[
             ("outputs", "names of its output ports (default [\"out\"])"),
             ("largest", "bytes of the largest block that it may send (default 64MiB)"),
             ("start", "seconds that it may take to say hello (default 60)"),
-            ("timeout", "most seconds without progress before it has answered (default: unlimited)"),
+            (
+                "timeout",
+                "most seconds without progress before it has answered (default: unlimited)",
+            ),
         ],
         build: framed::framed,
     },

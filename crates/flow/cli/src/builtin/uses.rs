@@ -119,7 +119,8 @@ pub(super) fn reads(
         |identity| written_by_others(unit, argument).iter().any(|other| number(other) == identity);
     if !Uses::of(unit).note(identity, Use::Read) || identity.is_some_and(is_others) {
         let path = path.display();
-        let error = format!("{path}: the unit cannot read a file that it writes; write to another file");
+        let error =
+            format!("{path}: the unit cannot read a file that it writes; write to another file");
         return Err(error.into());
     }
     Ok(())
@@ -136,7 +137,8 @@ pub(super) fn reads_tree((unit, argument): (UnitId, &str), tree: Tree) -> Result
     let others = written_by_others(unit, argument);
     for other in others.iter().filter(|other| other.len() > 0) {
         if uses.is_in_trees(number(other))? {
-            let error = "the unit cannot read a file that another process writes; write to another file";
+            let error =
+                "the unit cannot read a file that another process writes; write to another file";
             return Err(error.into());
         }
     }

@@ -622,7 +622,8 @@ impl Node {
         let rank = from as usize;
         let mut state = self.state();
         let unanswered = state.unanswered[rank].checked_sub(1);
-        let unanswered = unanswered.ok_or(Garbled::Unexpected("a report that was not requested"))?;
+        let unanswered =
+            unanswered.ok_or(Garbled::Unexpected("a report that was not requested"))?;
         state.unanswered[rank] = unanswered;
         if unanswered > 0 || state.told.is_none() {
             return Ok(());
