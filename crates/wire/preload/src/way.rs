@@ -1,13 +1,15 @@
 //! Whether the kernel or the library makes a call on a tracked socket, and how it ends.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use seekwire_endpoint::{Plain, Reason, Settings};
 use seekwire_transport::Errno;
+use seekwire_transport::sys::signal::HeldBack;
 
 use crate::socket::Socket;
 use crate::table::{self, SocketRef};
-use crate::{ffi, process};
+use crate::{ffi, process, signals};
 
 /// The way of a call.
 pub(crate) enum Way<'c> {
@@ -114,29 +116,70 @@ impl SocketRef {
     }
 }
 
-/// A call in progress. A call with a time limit is never restarted after a signal, whatever limit
-/// has been set since.
+/// A part of an application's call.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub(crate) enum Part {
+    /// The whole call, or its first part.
+    First,
+    /// A part after others that have moved something.
+    Later,
+}
+
+/// An application's call that is made in parts.
+///
+/// A signal that arrives after something was moved, also between two parts, ends the call at its
+/// next wait. So signals are admitted only during its sleeps.
+pub(crate) struct Parts {
+    now: Cell<Part>,
+    signals: Cell<Option<HeldBack>>,
+}
+
+impl Parts {
+    /// For a call that may have several parts.
+    pub(crate) fn new(are_several: bool) -> Parts {
+        Parts { now: Cell::new(Part::First), signals: Cell::new(are_several.then(HeldBack::new)) }
+    }
+
+    /// Begins the next part; all previous ones have moved something.
+    pub(crate) fn next(&self) -> Part {
+        self.now.replace(Part::Later)
+    }
+
+    /// The kernel makes this part, and admits signals itself.
+    pub(crate) fn leave_to_kernel(&self) {
+        self.signals.take();
+    }
+}
+
+/// A call that has begun. One that has a time limit, or has moved something, is never started again
+/// after a signal, whatever has been set since it began.
 pub(crate) struct Begun {
     timeout: fn(&Settings) -> Option<Duration>,
+    part: Part,
     is_limited: bool,
     limits_set: u32,
 }
 
 impl Begun {
-    pub(crate) fn receive(socket: &Socket) -> Begun {
-        Begun::new(socket, Settings::recv_timeout)
+    pub(crate) fn receive(socket: &Socket, part: Part) -> Begun {
+        Begun::new(socket, Settings::recv_timeout, part)
     }
 
-    pub(crate) fn send(socket: &Socket) -> Begun {
-        Begun::new(socket, Settings::send_timeout)
+    pub(crate) fn send(socket: &Socket, part: Part) -> Begun {
+        Begun::new(socket, Settings::send_timeout, part)
     }
 
-    fn new(socket: &Socket, timeout: fn(&Settings) -> Option<Duration>) -> Begun {
+    fn new(socket: &Socket, timeout: fn(&Settings) -> Option<Duration>, part: Part) -> Begun {
         let is_limited = timeout(socket.connection.settings()).is_some();
-        Begun { timeout, is_limited, limits_set: socket.limits_set() }
+        Begun { timeout, part, is_limited, limits_set: socket.limits_set() }
     }
 
-    pub(crate) fn was_limited(&self, socket: &Socket) -> bool {
+    /// Whether the call is restarted after a signal has interrupted it.
+    pub(crate) fn restarts(&self, socket: &Socket) -> bool {
+        self.part == Part::First && !self.was_limited(socket) && signals::restart()
+    }
+
+    fn was_limited(&self, socket: &Socket) -> bool {
         let is_as_it_was = || socket.limits_set() == self.limits_set;
         // The call has found out about limits that another process had set before.
         self.is_limited

@@ -8,13 +8,13 @@ use rustix::fs::{FileType, SeekFrom};
 use seekwire_transport::Errno;
 use seekwire_transport::buffer::zeros;
 
-use super::send::{by_kernel, by_tcp, transmit};
+use super::send::{by_kernel, by_tcp, transmit_part};
 use super::{interpose, receive};
 use crate::buffers::Buffers;
-use crate::ffi::{errno, fail, guarded, keeping_errno};
+use crate::ffi::{errno, fail, guarded, keeping_errno, set_errno};
 use crate::hazard::outside;
 use crate::table::{self, SocketRef};
-use crate::way::Way;
+use crate::way::{Parts, Way};
 use crate::{departure, pointers, real, signals};
 
 /// Number of bytes of the file to copy at a time.
@@ -59,8 +59,9 @@ fn send_file(
         Err(error) => return fail(error),
     };
     // All pieces count as one call.
+    let parts = Parts::new(len > PIECE);
     let _holding = socket.connection.hold_file();
-    let (sent, error) = copy(socket, out, file, begin, len);
+    let (sent, error) = copy((socket, out), &parts, file, begin, len);
     if sent == 0
         && let Some(error) = error
     {
@@ -84,8 +85,8 @@ fn send_file(
 ///
 /// The bytes are read by position, so those without room simply stay in the file.
 fn copy(
-    socket: &SocketRef,
-    out: c_int,
+    (socket, out): (&SocketRef, c_int),
+    parts: &Parts,
     file: BorrowedFd<'_>,
     begin: u64,
     len: usize,
@@ -102,9 +103,10 @@ fn copy(
             Err(error) => return (sent, Some(error)),
         };
         let (base, room) = (piece.as_mut_ptr().cast(), read);
-        // SAFETY: the call of an application that had read the piece itself.
-        let result = transmit(socket, Buffers::Flat(base, room), 0, || unsafe {
-            real::send(out, base, room, 0)
+        let result = transmit_part(socket, Buffers::Flat(base, room), 0, parts.next(), || {
+            parts.leave_to_kernel();
+            // SAFETY: the call of an application that had read the piece itself.
+            unsafe { real::send(out, base, room, 0) }
         });
         let Ok(bytes) = usize::try_from(result) else {
             return (sent, Some(Errno::from_raw_os_error(errno())));
@@ -134,7 +136,8 @@ fn splice_out(
         Way::Library if len > 0 => {}
         _ => return kernel(),
     }
-    let room = match room_in(pipe, flags & libc::SPLICE_F_NONBLOCK == 0) {
+    let waits = flags & libc::SPLICE_F_NONBLOCK == 0 && !is_nonblocking(pipe);
+    let room = match room_in(pipe, waits) {
         Ok(0) => return kernel(),
         Ok(room) => room.min(len).min(PIECE),
         Err(error) => return fail(error),
@@ -173,18 +176,10 @@ fn splice_out(
     unsafe { real::write(pipe, base.cast_const(), received as usize) }
 }
 
-/// sendfile from a tracked socket, which to a pipe works like splice.
-fn receive_file(
-    socket: &SocketRef,
-    from: c_int,
-    pipe: c_int,
-    len: usize,
-    kernel: impl Fn() -> ssize_t,
-) -> ssize_t {
+fn is_nonblocking(pipe: c_int) -> bool {
     // SAFETY: takes no argument.
     let flags = keeping_errno(|| unsafe { real::fcntl(pipe, libc::F_GETFL, 0) });
-    let waits = flags < 0 || flags & libc::O_NONBLOCK == 0;
-    splice_out(socket, from, pipe, len, if waits { 0 } else { libc::SPLICE_F_NONBLOCK }, kernel)
+    flags >= 0 && flags & libc::O_NONBLOCK != 0
 }
 
 /// Number of bytes that `pipe` takes without waiting, after having waited for some; 0 if it is not
@@ -193,12 +188,15 @@ fn room_in(pipe: c_int, wait: bool) -> Result<usize, Errno> {
     /// In milliseconds. Limits each sleep, which otherwise only new room ends.
     const LOOK_UP: c_int = 100;
     let mut entry = libc::pollfd { fd: pipe, events: libc::POLLOUT, revents: 0 };
+    let before = errno();
     loop {
         // SAFETY: one live entry.
         match unsafe { real::poll(&raw mut entry, 1, if wait { LOOK_UP } else { 0 }) } {
             0 if !wait => return Err(Errno::AGAIN),
             0 if departure::has_begun() => return Ok(0),
             0 => {}
+            // Nothing has been moved yet.
+            -1 if errno() == libc::EINTR && signals::restart() => set_errno(before),
             -1 => return Err(Errno::from_raw_os_error(errno())),
             _ => break,
         }
@@ -225,7 +223,8 @@ interpose! {
     ) -> ssize_t = Some((table::socket(out), table::socket(from))) => |ends, kernel| {
         match ends {
             (Some(socket), _) => send_file(&socket, out, from, offset, len, kernel),
-            (None, Some(socket)) if offset.is_null() => receive_file(&socket, from, out, len, kernel),
+            // To a pipe, it is the same as splice.
+            (None, Some(socket)) if offset.is_null() => splice_out(&socket, from, out, len, 0, kernel),
             _ => kernel(),
         }
     };
@@ -238,7 +237,8 @@ interpose! {
     ) -> ssize_t = Some((table::socket(out), table::socket(from))) => |ends, kernel| {
         match ends {
             (Some(socket), _) => send_file(&socket, out, from, offset, len, kernel),
-            (None, Some(socket)) if offset.is_null() => receive_file(&socket, from, out, len, kernel),
+            // To a pipe, it is the same as splice.
+            (None, Some(socket)) if offset.is_null() => splice_out(&socket, from, out, len, 0, kernel),
             _ => kernel(),
         }
     };

@@ -20,8 +20,8 @@ use crate::ffi::{count, errno, fail, guarded, guarded_raw, set_errno};
 use crate::hazard::outside;
 use crate::table::SocketRef;
 use crate::timeout::Timeout;
-use crate::way::{Begun, Way};
-use crate::{cancel, departure, look, passed, pointers, real, signals, table};
+use crate::way::{Begun, Part, Parts, Way};
+use crate::{cancel, departure, look, passed, pointers, real, table};
 
 /// Receives from a tracked socket. `kernel` makes the application's own call.
 #[inline]
@@ -31,7 +31,7 @@ pub(crate) fn receive(
     flags: c_int,
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
-    receive_with(socket, into, flags, None, kernel)
+    receive_with(socket, into, flags, Part::First, None, kernel)
 }
 
 /// Like [`receive`], with room for the kernel's control messages.
@@ -40,6 +40,7 @@ fn receive_with(
     socket: &SocketRef,
     into: Buffers,
     flags: c_int,
+    part: Part,
     mut control: Option<&mut Control>,
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
@@ -52,7 +53,7 @@ fn receive_with(
         About::Other => return kernel(),
     };
     loop {
-        let begun = Begun::receive(socket);
+        let begun = Begun::receive(socket, part);
         match socket.enter_to_receive() {
             Way::Library => match cancel::point(|| {
                 guarded_raw(|| from_connection(socket, into, ours, control.as_deref_mut()))
@@ -63,13 +64,11 @@ fn receive_with(
                     socket.untrack_stale();
                     return kernel();
                 }
-                Some(Err(Errno::INTR)) if !begun.was_limited(socket) && signals::restart() => {
-                    match socket.begin_again() {
-                        Ok(true) => {}
-                        Ok(false) => return kernel(),
-                        Err(error) => return fail(error),
-                    }
-                }
+                Some(Err(Errno::INTR)) if begun.restarts(socket) => match socket.begin_again() {
+                    Ok(true) => {}
+                    Ok(false) => return kernel(),
+                    Err(error) => return fail(error),
+                },
                 Some(result) => {
                     if !socket.end_call(result.err()) {
                         return count(result);
@@ -233,6 +232,7 @@ unsafe fn receive_message(
     socket: &SocketRef,
     message: *mut msghdr,
     flags: c_int,
+    part: Part,
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
     if !pointers::can_read(message, 1) || flags::refused_with_message(flags) {
@@ -253,8 +253,8 @@ unsafe fn receive_message(
         kernel()
     };
     let mut control = Messages::asked_for(socket, &header);
-    let result =
-        receive_with(socket, into, flags, control.as_mut().and_then(Messages::room), kernel);
+    let room = control.as_mut().and_then(Messages::room);
+    let result = receive_with(socket, into, flags, part, room, kernel);
     if result < 0 || by_kernel.get() {
         return result;
     }
@@ -298,6 +298,7 @@ unsafe fn receive_messages(
     }
     let mut left = limit.flatten().unwrap_or(Timeout::ENDLESS);
     left.left();
+    let parts = Parts::new(number > 1);
     let _holding = socket.connection.hold_file();
     let mut done = 0;
     let mut flags_now = flags & !MSG_WAITFORONE;
@@ -317,9 +318,11 @@ unsafe fn receive_messages(
         }
         let message = messages.wrapping_add(at);
         let header: *mut msghdr = message.cast();
+        let part = parts.next();
         // SAFETY: the application's own message, or nothing, which gives EFAULT.
         let result = unsafe {
-            receive_message(socket, header, flags_now, || {
+            receive_message(socket, header, flags_now, part, || {
+                parts.leave_to_kernel();
                 outside(|| real::recvmsg(fd, header, flags_now))
             })
         };
@@ -442,7 +445,7 @@ interpose! {
             return result;
         };
         // SAFETY: the caller's own message.
-        unsafe { receive_message(&socket, message, flags, kernel) }
+        unsafe { receive_message(&socket, message, flags, Part::First, kernel) }
     };
     /// recvmmsg(2)
     fn recvmmsg(

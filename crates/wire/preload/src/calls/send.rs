@@ -12,11 +12,11 @@ use crate::buffers::{Buffers, is_possible};
 use crate::ffi::{count, fail, guarded_raw, keeping_errno, set_errno};
 use crate::hazard::outside;
 use crate::table::SocketRef;
-use crate::way::{Begun, Way};
+use crate::way::{Begun, Part, Parts, Way};
 use crate::{
     cancel, departure,
     passed::{self, Replaced},
-    pointers, real, signals, table,
+    pointers, real, table,
 };
 
 /// Sends on a tracked socket. `kernel` makes the application's own call.
@@ -25,6 +25,18 @@ pub(crate) fn transmit(
     socket: &SocketRef,
     from: Buffers,
     flags: c_int,
+    kernel: impl Fn() -> ssize_t,
+) -> ssize_t {
+    transmit_part(socket, from, flags, Part::First, kernel)
+}
+
+/// As [`transmit`], for a part of the application's call.
+#[inline]
+pub(super) fn transmit_part(
+    socket: &SocketRef,
+    from: Buffers,
+    flags: c_int,
+    part: Part,
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
     let ours = match flags::of_send(flags) {
@@ -46,7 +58,7 @@ pub(crate) fn transmit(
         }
     };
     loop {
-        let begun = Begun::send(socket);
+        let begun = Begun::send(socket, part);
         match socket.enter() {
             Way::Library => match cancel::point(|| guarded_raw(|| to_ring(socket, from, ours))) {
                 Some(Err(Errno::CANCELED)) if departure::has_begun() => return kernel(),
@@ -57,13 +69,11 @@ pub(crate) fn transmit(
                 }
                 // The kernel's call does not move a byte either.
                 Some(Ok(None)) => return kernel(),
-                Some(Err(Errno::INTR)) if !begun.was_limited(socket) && signals::restart() => {
-                    match socket.begin_again() {
-                        Ok(true) => {}
-                        Ok(false) => return kernel(),
-                        Err(error) => return fail(error),
-                    }
-                }
+                Some(Err(Errno::INTR)) if begun.restarts(socket) => match socket.begin_again() {
+                    Ok(true) => {}
+                    Ok(false) => return kernel(),
+                    Err(error) => return fail(error),
+                },
                 Some(Ok(Some(bytes))) => {
                     socket.update_sets();
                     return count(Ok(bytes));
@@ -156,6 +166,7 @@ unsafe fn send_message(
     socket: &SocketRef,
     message: *const msghdr,
     flags: c_int,
+    part: Part,
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
     if !pointers::can_read(message, 1) || flags::refused_with_message(flags) {
@@ -171,7 +182,7 @@ unsafe fn send_message(
         return by_tcp(socket, kernel);
     }
     match Buffers::message(header.msg_iov, header.msg_iovlen) {
-        Ok(from) => transmit(socket, from, flags, kernel),
+        Ok(from) => transmit_part(socket, from, flags, part, kernel),
         Err(_) => kernel(),
     }
 }
@@ -199,14 +210,19 @@ unsafe fn send_messages(
     number: c_uint,
     flags: c_int,
 ) -> c_int {
+    let parts = Parts::new(number > 1);
     let _holding = socket.connection.hold_file();
     let mut done = 0;
     for at in 0..number.min(libc::UIO_MAXIOV as c_uint) as usize {
         let message = messages.wrapping_add(at);
         let header: *const msghdr = message.cast();
+        let part = parts.next();
         // SAFETY: the application's own message, or nothing, which gives EFAULT.
         let result = unsafe {
-            send_message(socket, header, flags, || outside(|| real::sendmsg(fd, header, flags)))
+            send_message(socket, header, flags, part, || {
+                parts.leave_to_kernel();
+                outside(|| real::sendmsg(fd, header, flags))
+            })
         };
         if result < 0 {
             break;
@@ -352,7 +368,7 @@ interpose! {
         }
     } => |socket, kernel| {
         // SAFETY: the caller's own message.
-        unsafe { send_message(&socket, message, flags, kernel) }
+        unsafe { send_message(&socket, message, flags, Part::First, kernel) }
     };
     /// sendmmsg(2)
     fn sendmmsg(fd: c_int, messages: *mut mmsghdr, number: c_uint, flags: c_int) -> c_int = {

@@ -11,8 +11,8 @@ use super::adopt::adopt;
 use crate::api::check;
 use crate::ffi::{count, errno, fail, guarded, guarded_raw, keeping_errno};
 use crate::table::{self, SocketRef};
-use crate::way::Begun;
-use crate::{cancel, departure, signals};
+use crate::way::{Begun, Part};
+use crate::{cancel, departure};
 
 /// Makes a call on the connection behind `fd` in the way of a receive: it restarts after a signal
 /// if the handler asks for that, and is a cancellation point. `prepare` checks the arguments before
@@ -57,11 +57,15 @@ fn attempt(
     socket: &SocketRef,
     call: impl FnOnce() -> Result<usize, Errno>,
 ) -> Option<Result<usize, Errno>> {
-    let begun = Begun::receive(socket);
+    let begun = Begun::receive(socket, Part::First);
     match call() {
         Err(Errno::CANCELED) => None,
-        Err(Errno::INTR) if !begun.was_limited(socket) && signals::restart() => {
-            if socket.begin_again() == Ok(true) { None } else { Some(Err(Errno::BADF)) }
+        Err(Errno::INTR) if begun.restarts(socket) => {
+            if socket.begin_again() == Ok(true) {
+                None
+            } else {
+                Some(Err(Errno::BADF))
+            }
         }
         result => {
             socket.update_sets();

@@ -55,6 +55,13 @@ static void sent_to_a_pipe(void)
     say("from somewhere", sendfile(ends[1], b, &offset, 3));
     int file = open("/dev/null", O_WRONLY);
     say("to a device", sendfile(file, b, NULL, 3));
+    write_all(a, "jkl", 3);
+    CHECK(recv(b, buf, 3, MSG_PEEK | MSG_WAITALL) == 3);
+    set_nonblocking(ends[1], 1);
+    while (write(ends[1], buf, sizeof buf) > 0)
+        ;
+    say("to a full pipe that does not block", splice(b, NULL, ends[1], NULL, 3, 0));
+    say("that neither", sendfile(ends[1], b, NULL, 3));
     close(a), close(b), close(file), close(ends[0]), close(ends[1]);
 }
 

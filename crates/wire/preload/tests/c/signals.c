@@ -1,5 +1,6 @@
 /* The effect of signals on sleeping calls. */
 #include "common.h"
+#include <sys/sendfile.h>
 
 static volatile sig_atomic_t caught;
 static int fd_to_write = -1;
@@ -21,6 +22,79 @@ static void install(int flags)
 static void kill_caller(void *argument)
 {
     pthread_kill(*(pthread_t *)argument, SIGUSR1);
+}
+
+#define MANY 1024
+#define LENGTH 65536
+
+/* Calls of several parts: once they have moved something, a signal ends them, with SA_RESTART as well. */
+static void in_parts(pthread_t self)
+{
+    static char bytes[LENGTH];
+    static struct mmsghdr messages[MANY];
+    struct iovec piece = {bytes, sizeof bytes};
+    struct later later;
+    int a, b;
+    FILE *file = tmpfile();
+    CHECK(file && ftruncate(fileno(file), (off_t)MANY * LENGTH) == 0);
+    pair(&a, &b);
+    do_later(&later, kill_caller, &self);
+    ssize_t n = sendfile(a, fileno(file), NULL, (size_t)MANY * LENGTH);
+    pthread_join(later.thread, NULL);
+    say("sendfile has sent a part", 0 < n && n < (ssize_t)MANY * LENGTH);
+    say("and the file knows it", lseek(fileno(file), 0, SEEK_CUR) == n);
+    fclose(file), close(a), close(b);
+
+    for (int i = 0; i < MANY; i++)
+        messages[i].msg_hdr = (struct msghdr){.msg_iov = &piece, .msg_iovlen = 1};
+    pair(&a, &b);
+    do_later(&later, kill_caller, &self);
+    n = sendmmsg(a, messages, MANY, 0);
+    pthread_join(later.thread, NULL);
+    say("sendmmsg has sent some", 0 < n && n < MANY);
+    close(a), close(b);
+
+    pair(&a, &b);
+    write_all(a, bytes, 5);
+    piece.iov_len = 5;
+    do_later(&later, kill_caller, &self);
+    say("recvmmsg has received one", recvmmsg(b, messages, 2, 0, NULL));
+    pthread_join(later.thread, NULL);
+    close(a), close(b);
+}
+
+struct full {
+    pthread_t self;
+    pid_t caller;
+    int pipe;
+};
+
+static void kill_and_make_room(void *argument)
+{
+    struct full *full = argument;
+    int before = caught;
+    char bytes[4096];
+    pthread_kill(full->self, SIGUSR1);
+    while (caught == before)
+        sched_yield();
+    await_sleep(full->caller);
+    read_all(full->pipe, bytes, sizeof bytes);
+}
+
+/* One that has moved nothing starts again, also where it waits for the pipe. */
+static void into_a_full_pipe(pthread_t self)
+{
+    char bytes[4096] = "";
+    int a, b, ends[2];
+    struct later later;
+    pair(&a, &b);
+    CHECK(pipe(ends) == 0 && fcntl(ends[1], F_SETPIPE_SZ, sizeof bytes) == sizeof bytes);
+    write_all(ends[1], bytes, sizeof bytes);
+    write_all(a, bytes, 5);
+    do_later(&later, kill_and_make_room, &(struct full){self, gettid(), ends[0]});
+    say("splice starts again", splice(b, NULL, ends[1], NULL, 5, 0));
+    pthread_join(later.thread, NULL);
+    close(a), close(b), close(ends[0]), close(ends[1]);
 }
 
 int main(void)
@@ -53,6 +127,9 @@ int main(void)
     do_later(&later, kill_caller, &self);
     say("with a time limit it does not", recv(b, buf, 1, 0));
     pthread_join(later.thread, NULL);
+
+    in_parts(self);
+    into_a_full_pipe(self);
 
     install(0);
     size_t filled = fill(a);
