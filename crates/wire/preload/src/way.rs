@@ -151,8 +151,8 @@ impl Parts {
     }
 }
 
-/// A call that has begun. One that has a time limit, or has moved something, is never started again
-/// after a signal, whatever has been set since it began.
+/// A call in progress. A call with a time limit, or that has moved something, is never restarted
+/// after a signal, whatever limit has been set since.
 pub(crate) struct Begun {
     timeout: fn(&Settings) -> Option<Duration>,
     part: Part,

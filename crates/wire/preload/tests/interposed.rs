@@ -417,6 +417,6 @@ programs! { unseen uring handler }
 programs! { flags pointers control zerocopy shared alias }
 programs! { fork_fails fork_signal fork_ignored }
 programs! { becomes before shut death number patience clock copied ends partial options silence message }
-programs! { turns inside cancel past idle nested cork closed }
+programs! { shots turns inside cancel past idle nested cork closed }
 programs! { memory nofile inherited inherits heirs given together strangers remain unloaded watched }
 programs! { table pending ignored raw }

@@ -71,13 +71,13 @@ pub(super) struct Told {
 
 impl State {
     /// Replaces the library's own events among the last `count` in `into`, which the kernel has
-    /// stored there.
+    /// stored there. `installed` is the number of installations before the kernel was queried.
     pub(super) fn translate(
         &mut self,
         round: u64,
         lap: &mut Lap,
         epfd: c_int,
-        count: usize,
+        (count, installed): (usize, u64),
         into: &mut Events,
     ) -> Told {
         let tail = into.tail();
@@ -95,6 +95,7 @@ impl State {
             });
             let Some(tag) = known else {
                 let event = match tag {
+                    None if !self.is_first_shot(event.u64, epfd, installed) => continue,
                     None => event,
                     Some(tag) => match self.as_noted(tag, event.events) {
                         Some(event) => event,

@@ -41,6 +41,8 @@ pub(super) struct State<S> {
     pub(super) laps: u64,
     /// Number of changes to kernel registrations because a connection had changed.
     pub(super) changes: u64,
+    /// Number of installations of watches.
+    pub(super) installed: u64,
     /// Armed watches whose events may come without a doorbell.
     pub(super) in_doubt: Vec<u32>,
     pub(super) untaken: Untaken,
@@ -77,6 +79,7 @@ impl<S: Share> State<S> {
             rounds: 0,
             laps: 0,
             changes: 0,
+            installed: 0,
             in_doubt: Vec::new(),
             untaken: Untaken::default(),
             passes: 0,
@@ -180,6 +183,10 @@ impl<S: Share> State<S> {
             self.free.push(index);
             return Err(error);
         }
+        self.installed += 1;
+        if watch.events & ONE_SHOT != 0 && !watch.disabled && self.sleepers + self.asking > 0 {
+            watch.armed_again = self.installed;
+        }
         if let Some(elder) = sibling.and_then(|sibling| self.at(sibling)) {
             watch.sibling = std::mem::replace(&mut elder.sibling, index);
         }
@@ -205,6 +212,7 @@ impl<S: Share> State<S> {
             return Err(error);
         }
         watch.data = data;
+        watch.armed_again = 0;
         watch.disarm();
         watch.parked = false;
         watch.disabled = false;
@@ -302,6 +310,30 @@ impl<S: Share> State<S> {
         let events = events & (note.events | ALWAYS);
         (tag.subject == Subject::Socket && events != 0)
             .then_some(epoll_event { events, u64: note.data })
+    }
+
+    /// To be called for an event with the application's `data` from a query of the kernel that began
+    /// after so many installations (`installed`). The event may have fired a one-shot registration
+    /// whose watch was installed afterwards, and armed again because that was not known. Then this
+    /// marks the watch as fired. False if the watch has reported an event since.
+    pub(super) fn is_first_shot(&mut self, data: u64, epfd: c_int, installed: u64) -> bool {
+        if self.installed == installed {
+            return true;
+        }
+        let is_it = |watch: &Watch<S>| watch.armed_again > installed && watch.data == data;
+        let Some(index) = self.watches.iter().position(|it| it.as_ref().is_some_and(is_it)) else {
+            return true;
+        };
+        let index = index as u32;
+        let Some(watch) = self.at(index) else { return true };
+        watch.armed_again = 0;
+        if watch.disabled {
+            return false;
+        }
+        watch.disabled = true;
+        let _ = watch.tell(epfd, index, ONE_SHOT);
+        self.note(index);
+        true
     }
 
     /// Removes a watch; with `epfd`, also its doorbell.

@@ -46,6 +46,8 @@ enum Found {
     Nothing {
         /// Limit for the sleep, because an event may come without a doorbell.
         doubt: Option<Duration>,
+        /// Number of installations of watches until then.
+        installed: u64,
     },
 }
 
@@ -84,7 +86,7 @@ pub(crate) fn wait(
         if set.has_inner() {
             guarded_raw(|| seen::silence_inner(set, seen::MOST_LEVELS));
         }
-        let short =
+        let (short, installed) =
             match guarded_raw(|| look(set, epfd, events, max as usize, &timeout, &mut signals)) {
                 Some(Found::Events(count)) => {
                     let kept = keep_true(count);
@@ -94,7 +96,7 @@ pub(crate) fn wait(
                     continue;
                 }
                 Some(Found::Failed(error)) => return fail(error),
-                Some(Found::Nothing { doubt }) => doubt,
+                Some(Found::Nothing { doubt, installed }) => (doubt, installed),
                 None => return sleep(&mut timeout, signals.as_ref()),
             };
         let sleeping = Sleeping { set, is_watchful: short.is_some() };
@@ -106,7 +108,8 @@ pub(crate) fn wait(
         if result < 0 {
             return result;
         }
-        let translated = || translate(sleeping, epfd, events, max as usize, result as usize);
+        let counts = (result as usize, installed);
+        let translated = || translate(sleeping, epfd, events, max as usize, counts);
         let count = keep_true(guarded_raw(translated).unwrap_or(0));
         if short.is_some() && result == 0 {
             guarded_raw(|| set.state.lock().heat_doubtful());
@@ -189,7 +192,8 @@ fn look(
             }
         }
         if !state.arm(epfd) {
-            return Found::Nothing { doubt: set.falls_asleep(&mut state) };
+            let installed = state.installed;
+            return Found::Nothing { doubt: set.falls_asleep(&mut state), installed };
         }
     }
 }
@@ -241,7 +245,7 @@ fn gather<'a>(
             (lap, laps) = (Lap::new(&mut state, into), laps + 1);
         }
         let room = if queued > 0 { 1 } else { into.room() - ready.len() };
-        let changes = state.changes;
+        let (changes, installed) = (state.changes, state.installed);
         let count;
         (state, count) = asking(set, state, || ask_kernel(epfd, into, room));
         if let Err(error) = count
@@ -252,7 +256,7 @@ fn gather<'a>(
         }
         let count = count.unwrap_or(0);
         let left = state.queued();
-        let told = state.translate(round, &mut lap, epfd, count, into);
+        let told = state.translate(round, &mut lap, epfd, (count, installed), into);
         if queued > 0 && count > 0 && !told.again {
             queued = queued.saturating_sub(left.saturating_sub(state.queued()));
             state.queue_again(round, epfd);
@@ -358,14 +362,14 @@ fn translate(
     epfd: c_int,
     events: *mut epoll_event,
     max: usize,
-    count: usize,
+    (count, installed): (usize, u64),
 ) -> usize {
     // SAFETY: as in `look`.
     let mut events = unsafe { Events::new(events, max) };
     let (set, mut state) = sleeping.end();
     let round = state.round();
     let mut lap = Lap::new(&mut state, &events);
-    state.translate(round, &mut lap, epfd, count, &mut events);
+    state.translate(round, &mut lap, epfd, (count, installed), &mut events);
     if count == max && events.len() > 0 && events.room() > 0 {
         // Useless events took the places of others.
         state =

@@ -67,6 +67,10 @@ pub(super) struct Watch<S> {
     pub(super) disabled: bool,
     /// The kernel itself has fired it, so it reports no more events.
     pub(super) is_silent: bool,
+    /// One-shot, and armed by its installation, while another thread might have an event from the
+    /// kernel that had fired it: the number of installations until then, including this one. 0
+    /// otherwise.
+    pub(super) armed_again: u64,
     /// Just added or changed: all ready events are news.
     pub(super) fresh: bool,
     /// Edge-triggered: the mark of the last report.
@@ -128,6 +132,7 @@ impl<S: Share> Watch<S> {
             is_untaken: false,
             disabled: false,
             is_silent: false,
+            armed_again: 0,
             fresh: true,
             mark: 0,
             starved: 0,
