@@ -304,6 +304,14 @@ impl Socket {
         self.shutdowns.fetch_add(1, Ordering::Release);
     }
 
+    /// Wakes the waits of epoll sets after a shutdown, as the kernel does, which knows nothing of
+    /// unread bytes on the ring.
+    pub(crate) fn announce_shutdown(&self) {
+        if self.registered.load(Ordering::Relaxed) != 0 {
+            self.connection.ring_own_doorbell();
+        }
+    }
+
     pub(crate) fn shutdowns(&self) -> u64 {
         self.shutdowns.load(Ordering::Acquire)
     }

@@ -177,7 +177,11 @@ interpose! {
             return kernel();
         }
         socket.note_shutdown();
-        let result = guarded(|| socket.connection.shutdown(how));
+        let result = guarded(|| {
+            let result = socket.connection.shutdown(how);
+            socket.announce_shutdown();
+            result
+        });
         socket.update_sets();
         result.map_or_else(kernel, status)
     };

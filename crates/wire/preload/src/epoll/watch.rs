@@ -178,6 +178,7 @@ impl<S: Share> Watch<S> {
     fn look_closely(&self) -> Look {
         // Read before the readiness: changes in between are news next time.
         let (mark, starved) = (self.socket.connection.data_mark(), self.socket.starved());
+        let shutdowns = self.socket.shutdowns();
         let ready = self.socket.readiness_for(self.interest());
         let mut events = 0;
         if ready.read {
@@ -198,11 +199,11 @@ impl<S: Share> Watch<S> {
         }
         let is_news = self.events & EDGE == 0
             || self.fresh
-            || events & READ != 0 && mark != self.mark
+            || events & READ != 0 && (mark != self.mark || shutdowns != self.shutdowns)
             || events & WRITE != 0 && starved != self.starved;
         let ended = ready.end || self.socket.connection.has_end_to_tell();
         let is_full = ready.tx_on_ring && !ready.write && self.events & WRITE != 0;
-        Look { events, is_news, is_full, ended, mark, starved }
+        Look { events, is_news, is_full, ended, mark, starved, shutdowns }
     }
 
     /// Like [`Watch::look`], for a caller that reports the events. If the kernel also reports the
@@ -223,7 +224,7 @@ impl<S: Share> Watch<S> {
             }
         }
         if is_told {
-            self.mark = look.mark;
+            (self.mark, self.shutdowns) = (look.mark, look.shutdowns);
             self.idle = 0;
             self.disabled = self.events & ONE_SHOT != 0;
             self.mark_kernel(look.events);
@@ -541,4 +542,5 @@ struct Look {
     ended: bool,
     mark: u64,
     starved: u64,
+    shutdowns: u64,
 }
