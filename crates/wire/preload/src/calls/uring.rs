@@ -16,13 +16,13 @@ use std::sync::OnceLock;
 
 use libc::epoll_event;
 use rustix::event::epoll;
-use seekwire_endpoint::Reason;
+use seekwire_endpoint::{HandedOver, Reason};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::fd::Placed;
 use smallvec::SmallVec;
 
 use super::epoll::epoll_ctl;
-use crate::ffi::{errno, fail, guarded, keeping_errno};
+use crate::ffi::{errno, fail, guarded, guarded_own, keeping_errno};
 use crate::hand_over::to_tcp;
 use crate::numbers::Last;
 use crate::process::{self, Kind};
@@ -31,7 +31,7 @@ use crate::unseen::give_up;
 use crate::uring::{
     Entry, Params, SETUP_NO_MMAP, SETUP_REGISTERED_FD_ONLY, SETUP_SQ_AFF, SETUP_SQPOLL, Uring,
 };
-use crate::{passed, pointers, track};
+use crate::{passed, pointers, relay, track};
 
 /// Up to IORING_SETUP_HYBRID_IOPOLL, but without the two flags with which the program provides the
 /// memory, or gets no number.
@@ -254,19 +254,21 @@ fn prepare(entry: &Entry) -> Option<Entry> {
                 // SAFETY: the message that the program has given to the kernel.
                 let _ = unsafe { passed::prepare(entry.address as *const libc::msghdr) };
             }
+            let mut has_all = true;
             if matches!(other, operation::SPLICE | operation::TEE) {
-                hand_over(entry.other_fd);
+                has_all = hand_over(entry.other_fd);
             }
             if operation::uses_fd(other) && entry.flags & FIXED_FILE == 0 {
                 match table::lookup(entry.fd) {
-                    Some(Known::Socket(_)) => hand_over(entry.fd),
+                    Some(Known::Socket(_)) => has_all &= hand_over(entry.fd),
                     Some(Known::Set(set)) if other == operation::POLL_ADD => {
                         guarded(|| set.set_watched());
                     }
                     _ => {}
                 }
             }
-            None
+            // An error in place of a false end of the stream.
+            (!has_all).then(|| Entry { operation: operation::NONE, ..nothing(entry) })
         }
     }
 }
@@ -297,17 +299,23 @@ fn empty_set() -> Option<c_int> {
     EMPTY.get_or_init(make).as_ref().map(|set| set.as_fd().as_raw_fd())
 }
 
-/// From now on only the kernel uses the socket `fd`, if the library tracks it.
-fn hand_over(fd: c_int) {
-    if let Some(socket) = table::socket(fd)
-        && !socket.is_listening()
-    {
-        let _ = to_tcp(&socket, Reason::Bypassed);
-        drop(socket);
-        if process::kind() != Kind::Vfork {
-            track::untrack(fd, Last::Kept);
-        }
+/// From now on only the kernel uses the socket `fd`, if the library tracks it. False if the kernel
+/// would find the end of the stream in place of unread bytes, and no relay can bring these.
+fn hand_over(fd: c_int) -> bool {
+    let Some(socket) = table::socket(fd).filter(|socket| !socket.is_listening()) else {
+        return true;
+    };
+    let handed_over = to_tcp(&socket, Reason::Bypassed);
+    let is_missed = handed_over == Ok(HandedOver::Later) && relay::would_end_falsely(&socket);
+    drop(socket);
+    if process::kind() == Kind::Vfork {
+        return true;
     }
+    if is_missed {
+        return guarded_own(|| relay::goes_on_in_place(fd)) == Ok(true);
+    }
+    track::untrack(fd, Last::Kept);
+    true
 }
 
 /// Like [`hand_over`], for an array of numbers.

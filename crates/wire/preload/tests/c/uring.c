@@ -179,6 +179,27 @@ static void bytes(struct ring *ring)
     close(a), close(b);
 }
 
+/* What calls have left unread, of a peer that has ended. */
+static void rests(struct ring *ring)
+{
+    for (int ends = 0; ends < 2; ends++) {
+        int a, b;
+        char buf[16] = "";
+        pair_anywhere(&a, &b);
+        write_all(a, "one two", 7);
+        read_all(b, buf, 4);
+        CHECK((ends ? close(a) : shutdown(a, SHUT_WR)) == 0);
+        CHECK(poll(&(struct pollfd){b, POLLRDHUP, 0}, 1, -1) == 1);
+        memset(buf, 0, sizeof buf);
+        tell("recv the rest", submit(ring, move(IORING_OP_RECV, b, buf, sizeof buf)));
+        printf("%s\n", buf);
+        tell("the end", submit(ring, move(IORING_OP_RECV, b, buf, sizeof buf)));
+        close(b);
+        if (!ends)
+            close(a);
+    }
+}
+
 int main(void)
 {
     struct ring ring;
@@ -196,6 +217,7 @@ int main(void)
         registrations(&ring, 1);
         closing(&ring);
         bytes(&ring);
+        rests(&ring);
         close(ring.fd);
     }
     close(a), close(b);
