@@ -132,6 +132,22 @@ fn a_sender_that_only_receives_sends_again_what_was_unread() {
 }
 
 #[test]
+fn nothing_is_waited_for_where_the_peer_has_only_left_the_ring() {
+    let (client, server) = pair();
+    client.connection.fall_back(Reason::Shared).unwrap();
+    assert!(!client.connection.tx_on_ring());
+    // The peer makes no call from now on.
+    let handed_over = server.connection.hand_over(Reason::FdPassed, Until::NEVER, || ());
+    assert_eq!(handed_over, Ok(HandedOver::All));
+    (&server.socket).write_all(b"answer").unwrap();
+    assert_eq!(client.recv(6), b"answer");
+    client.send(b"request");
+    let mut request = [0; 7];
+    (&server.socket).read_exact(&mut request).unwrap();
+    assert_eq!(&request, b"request");
+}
+
+#[test]
 fn the_end_of_the_stream_follows_what_is_retransmitted() {
     let (client, server) = pair();
     let request = pattern(REQUEST, 12);

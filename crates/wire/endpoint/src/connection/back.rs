@@ -339,6 +339,8 @@ impl Connection {
         // If this end is shut down both ways, bytes that come by TCP would reset the connection.
         let can_come = !link.ring.queue.refuses();
         if can_come {
+            // A switch with nothing after it leaves the peer nothing to send again.
+            rx.step().map_err(|violation| self.violated(link, violation))?;
             rx.ask_recall();
         }
         self.attend();
