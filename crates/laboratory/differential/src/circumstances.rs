@@ -1,7 +1,7 @@
 //! Circumstances under which differences are known: a failure's kind begins with them, so that
 //! `expected` can name them.
 
-use crate::program::{Call, CloseWay, OptionValue, Program, Step};
+use crate::program::{Call, CloseWay, OptionValue, Program, Slot, Step};
 use crate::streams::MUCH;
 use crate::trace::{Event, Failure, Fate, Trace, blocks};
 
@@ -19,6 +19,8 @@ pub(crate) fn of(program: &Program, plain: &Trace, failure: &Failure) -> &'stati
         && is_sought_beside_peek(plain, step)
     {
         "sought beside a peek that slept: "
+    } else if failure.kind == "EpollWait: 0 became n" && is_edge_of_several(plain, step) {
+        "edges for several processes: "
     } else if begins_again_without_number(plain, step) {
         "restarted after its number was closed: "
     } else if ((failure.kind.contains(" ended by ") && !failure.kind.ends_with("became EINTR"))
@@ -124,14 +126,53 @@ fn begins_again_without_number(plain: &Trace, step: usize) -> bool {
     };
     let Some(begin) = before.iter().rposition(is_last) else { return false };
     let Some(slot) = before[begin].step.call.moves_by() else { return false };
-    before[begin..].iter().any(|event| {
-        event.step.by.process == to.process
-            && match event.step.call {
-                Call::Close { slot: closed, .. } => closed == slot,
-                Call::Dup { to, .. } => to == slot,
+    let number = |at: usize, slot| number_in(&before[..at], to.process, slot);
+    // Another slot may have kept the same number.
+    let is_same = |at, other| other == slot || number(at, other) == number(begin, slot);
+    (begin..step).any(|at| {
+        before[at].step.by.process == to.process
+            && match before[at].step.call {
+                Call::Close { slot: closed, .. } => is_same(at, closed),
+                Call::Dup { to, .. } => is_same(at + 1, to),
                 _ => false,
             }
     })
+}
+
+/// The number that a process has put into a slot last, if any.
+fn number_in(events: &[Event], process: usize, wanted: Slot) -> Option<i64> {
+    events.iter().rev().filter(|event| event.step.by.process == process).find_map(|event| {
+        let put = match event.step.call {
+            Call::Socket { slot, .. } | Call::Accept { slot, .. } | Call::Take { slot } => slot,
+            Call::Dup { to, .. } => to,
+            _ => return None,
+        };
+        match &event.fate {
+            Fate::Done(answer) if put == wanted => Some(answer.value),
+            _ => None,
+        }
+    })
+}
+
+/// Whether a step is a wait for edges on a set on which several processes have waited.
+fn is_edge_of_several(plain: &Trace, step: usize) -> bool {
+    let Some(Call::EpollWait { epoll: set, .. }) =
+        plain.events.get(step).map(|event| &event.step.call)
+    else {
+        return false;
+    };
+    let events = &plain.events[..=step];
+    let process = events[step].step.by.process;
+    let is_edge = |event: &Event| {
+        matches!(&event.step.call, Call::EpollControl { epoll, events, .. }
+            if epoll == set && events & libc::EPOLLET as u32 != 0)
+    };
+    let waits = |event: &Event| {
+        event.step.by.process != process
+            && matches!(&event.step.call, Call::EpollWait { epoll, .. } if epoll == set)
+    };
+    let forks = |event: &Event| matches!(event.step.call, Call::Fork { .. });
+    events.iter().any(is_edge) && events.iter().any(waits) && events.iter().any(forks)
 }
 
 /// Whether, up to a step, a number on which another thread's poll slept was closed or replaced.
