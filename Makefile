@@ -24,12 +24,12 @@ release = $(CARGO_TARGET_DIR)/release
 version = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 
 # The name by which programs that are linked with the library ask for it.
-soname = libseekwire.so.$(shell sed -n 's/^const ABI: u32 = \([0-9]*\);/\1/p' crates/wire/preload/build.rs)
+soname = libseekwire.so.$(shell sed -n 's/^const ABI: u32 = \([0-9]*\);/\1/p' wire/preload/build.rs)
 
-# What the command starts, as crates/cli/src/elsewhere.rs has it.
+# What the command starts, as wire/cli/src/elsewhere.rs has it.
 programs = seekwire-demo seekwire-flow seekwire-lab seekwire-nic seekwire-slides
 # What the README of the documentation points at.
-guides = cluster.md filter-protocol.md operation.md pipelines.md slides.md virtual-machines.md
+guides = $(addprefix flow/docs/,cluster.md filter-protocol.md pipelines.md) slides/docs/slides.md $(addprefix wire/docs/,operation.md virtual-machines.md)
 
 .DEFAULT_GOAL := build
 .PHONY: help build demo lab report test test-all check t test-suites lint differential faults loom miri fuzz kernel vm kernel-lab kernel-kasan man completions install install-debug uninstall clean
@@ -77,7 +77,7 @@ check: ## Formatting, clippy and the tests of the data path: two minutes after a
 t: ## Run one package's tests: P=preload, and T=name for those whose names contain it; P=end_to_end for real programs
 	scripts/t $(P) $(T)
 
-test-suites: ## Run other projects' suites, SUITES="a b", by MODES=a,b, and put their part into docs/compatibility.md
+test-suites: ## Run other projects' suites, SUITES="a b", by MODES=a,b, and put their part into wire/docs/compatibility.md
 	$(CARGO) build --release --locked --package seekwire-suites --package seekwire-preload
 	$(release)/seekwire-suites run $(SUITES) $(if $(MODES),--mode $(MODES)) --out $(OUT)/suites
 	$(release)/seekwire-suites report --out $(OUT)/suites
@@ -87,7 +87,7 @@ lint: ## Formatting, clippy, rustdoc, dependency rules and shell scripts only
 
 differential: ## Compare random programs, plain and accelerated, for HOURS=n; those that fail in $(OUT)/differential
 	$(CARGO) build --release --locked --package seekwire-differential --package seekwire-preload
-	QUICKACK=1 scripts/isolated $(release)/seekwire-differential run --hours $(or $(HOURS),1) --expected crates/laboratory/differential/expected \
+	QUICKACK=1 scripts/isolated $(release)/seekwire-differential run --hours $(or $(HOURS),1) --expected wire/differential/expected \
 		--out $(OUT)/differential
 
 faults: ## Kill, stop and starve one end of conversations at MOMENTS random moments each (default 1000), SEED=n
@@ -108,7 +108,7 @@ kernel: ## Test the kernel module tcp_seek in virtual machines
 
 kernel-kasan: ## Test the kernel module in a kernel with KASAN, lockdep and kmemleak
 	scripts/deps kasan
-	$(MAKE) --no-print-directory -C kernel kernel-kasan
+	$(MAKE) --no-print-directory -C wire/kernel kernel-kasan
 
 vm: ## Test programs between two virtual machines that share memory and a network, and between two of Xen
 	scripts/deps vm
@@ -124,8 +124,8 @@ kernel-lab: ## Count the instructions that the kernel module saves; report in $(
 man: $(addprefix $(release)/,seekwire $(programs)) ## Write the man pages to $(OUT)/man
 	for program in seekwire $(programs); do $(release)/$$program generate man $(OUT)/man/man1 || exit; done
 	install -d $(OUT)/man/man3 $(OUT)/man/man7
-	install -m 644 man/*.3 $(OUT)/man/man3
-	install -m 644 man/*.7 $(OUT)/man/man7
+	install -m 644 wire/man/*.3 $(OUT)/man/man3
+	install -m 644 wire/man/*.7 $(OUT)/man/man7
 
 completions: $(addprefix $(release)/,seekwire $(programs)) ## Write what bash, zsh and fish complete to $(OUT)/completions
 	install -d $(OUT)/completions
@@ -150,16 +150,16 @@ install: $(built) ## Install under $(DESTDIR)$(PREFIX)
 	for program in $(installed); do scripts/install-stripped $(release)/$$program "$(privdir)/$$program" || exit; done
 	strip --strip-debug -o "$(libdir)/libseekwire.a" $(release)/libseekwire.a
 	chmod 644 "$(libdir)/libseekwire.a"
-	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(version)|' packaging/seekwire.pc.in >"$(pkgconfigdir)/seekwire.pc"
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(version)|' wire/packaging/seekwire.pc.in >"$(pkgconfigdir)/seekwire.pc"
 	chmod 644 "$(pkgconfigdir)/seekwire.pc"
-	install -m 644 include/seekwire.h include/seekwire_filter.h "$(includedir)"
+	install -m 644 wire/include/seekwire.h flow/include/seekwire_filter.h "$(includedir)"
 	install -m 644 LICENSE-MIT LICENSE-APACHE "$(docdir)"
 	scripts/install-documents "$(docdir)" $(guides)
-	install -m 644 examples/c/seek.c examples/c/checksum.c "$(examplesdir)"
-	install -m 755 examples/python/redact.py "$(examplesdir)"
+	install -m 644 wire/examples/seek.c flow/examples/checksum.c "$(examplesdir)"
+	install -m 755 flow/examples/redact.py "$(examplesdir)"
 	for program in seekwire $(programs); do $(release)/$$program generate man "$(mandir)/man1" || exit; done
-	install -m 644 man/*.3 "$(mandir)/man3"
-	install -m 644 man/*.7 "$(mandir)/man7"
+	install -m 644 wire/man/*.3 "$(mandir)/man3"
+	install -m 644 wire/man/*.7 "$(mandir)/man7"
 	$(release)/seekwire generate completion bash >"$(bashdir)/seekwire"
 	$(release)/seekwire generate completion zsh >"$(zshdir)/_seekwire"
 	$(release)/seekwire generate completion fish >"$(fishdir)/seekwire.fish"
@@ -178,10 +178,10 @@ uninstall: ## Remove exactly what install and install-debug put there
 	-rmdir "$(bindir)/.debug" "$(libdir)/.debug" "$(privdir)/.debug" 2>/dev/null
 	rm -f "$(pkgconfigdir)/seekwire.pc" "$(includedir)/seekwire.h" "$(includedir)/seekwire_filter.h"
 	rm -f $(foreach example,seek.c checksum.c redact.py,"$(examplesdir)/$(example)")
-	rm -f "$(docdir)/LICENSE-MIT" "$(docdir)/LICENSE-APACHE" "$(docdir)/README.md" $(foreach guide,$(guides),"$(docdir)/$(guide)")
+	rm -f "$(docdir)/LICENSE-MIT" "$(docdir)/LICENSE-APACHE" "$(docdir)/README.md" $(foreach guide,$(guides),"$(docdir)/$(notdir $(guide))")
 	rm -f "$(mandir)/man1/seekwire.1" "$(mandir)"/man1/seekwire-*.1
 	rm -f "$(bashdir)/seekwire" "$(zshdir)/_seekwire" "$(fishdir)/seekwire.fish"
-	for page in man/*.3 man/*.7; do rm -f "$(mandir)/man$${page##*.}/$${page#man/}"; done
+	for page in wire/man/*.3 wire/man/*.7; do rm -f "$(mandir)/man$${page##*.}/$${page#wire/man/}"; done
 	-rmdir "$(privdir)" "$(examplesdir)" "$(docdir)" 2>/dev/null
 
 clean: ## Remove build products and reports
