@@ -1,4 +1,4 @@
-//! The client: the end that decides what is measured.
+//! The client: the end that chooses the tests.
 
 use std::fmt::Display;
 use std::io;
@@ -18,22 +18,22 @@ use crate::test::{Kind, Test};
 use crate::watch::{Caller, Interrupted};
 use crate::{Limits, lines};
 
-/// How long to wait for the reason when something has failed.
+/// How long to wait for the server's reason after a failure.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// How long [`Client::persist`] waits between two attempts: the first time, and at most.
+/// The first and the longest pause of [`Client::persist`] between two attempts.
 const PAUSE: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(2)];
 
-/// A connection to a server, for one test after the other.
+/// A connection to a server, for one test after another.
 #[derive(Debug)]
 pub struct Client {
-    /// None: there is none yet, or it was lost.
+    /// `None` before the first connection and after a lost one.
     control: Option<TcpStream>,
     peer: SocketAddr,
 }
 
 impl Client {
-    /// Connects to the first address of a name that answers.
+    /// Connects to the first address of the name that answers.
     ///
     /// # Errors
     ///
@@ -43,8 +43,8 @@ impl Client {
         Self::connect_unless(address, &|| false)
     }
 
-    /// The same, until `interrupted` is true, which is looked at about every 100 ms. A name is
-    /// looked up to the end.
+    /// Like [`Client::connect`], but fails when `interrupted` returns true. It is called about every
+    /// 100 ms, except during the name lookup.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ impl Client {
         Ok(Self { control: Some(control), peer })
     }
 
-    /// A client that connects when it is given a test.
+    /// A client that connects for its first test.
     #[must_use]
     pub fn of(server: SocketAddr) -> Self {
         Self { control: None, peer: server }
@@ -81,19 +81,19 @@ impl Client {
         self.peer
     }
 
-    /// Runs one test to its end, on a data connection of its own; connects first if it has lost the
-    /// server.
+    /// Runs one test on a data connection of its own. Connects first if there is no connection to
+    /// the server.
     ///
     /// # Errors
     ///
-    /// After [`Error::Test`], [`Error::Refused`] and [`Error::Busy`] the server is still connected;
-    /// after others the connection is closed, which ends the test at the server as well. Those of
+    /// After [`Error::Test`], [`Error::Refused`] and [`Error::Busy`] the client is still connected;
+    /// after others the connection is closed, which also ends the test at the server. Those of
     /// [`Client::connect`], if it connects.
     pub fn run(&mut self, test: &Test) -> Result<Reading, Error> {
         self.run_unless(test, &|| false)
     }
 
-    /// The same, until `interrupted` is true, which is looked at about every 100 ms.
+    /// Like [`Client::run`], but fails when `interrupted`, called about every 100 ms, returns true.
     ///
     /// # Errors
     ///
@@ -119,14 +119,13 @@ impl Client {
         run
     }
 
-    /// The same, again and again while it fails for a reason that may pass ([`Error::is_passing`]):
-    /// a link that was reset comes back by and by, and so does a server that has not noticed yet
-    /// that a client has gone. The last attempt begins at most `patience` after the first one has
-    /// failed.
+    /// Like [`Client::run_unless`], but retries after temporary failures ([`Error::is_passing`]): a
+    /// link comes back after a reset, and a busy server notices after a while that its client has
+    /// disconnected. The last attempt begins at most `patience` after the first one has failed.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::run_unless`], of the last attempt.
+    /// Those of the last attempt; see [`Client::run_unless`].
     pub fn persist(
         &mut self,
         test: &Test,
@@ -149,7 +148,7 @@ impl Client {
     }
 }
 
-/// Fails if it is interrupted.
+/// Sleeps for `time`; fails if interrupted.
 fn wait(time: Duration, interrupted: Interrupted<'_>) -> Result<(), Error> {
     let end = Instant::now() + time;
     while !interrupted() {
@@ -199,10 +198,10 @@ impl Run<'_> {
         })
     }
 
-    /// Asks for the test and connects.
+    /// Requests the test and opens its data connection.
     fn begin(&self) -> Result<TcpStream, Error> {
         let congestion = self.test.congestion.as_deref();
-        // Before the server is asked: it would wait for the connection.
+        // This may fail, so it precedes the request, after which the server waits for a connection.
         socket::set_congestion(self.control, congestion)?;
         lines::send(self.control, &Ask::Test(self.test.clone()))?;
         let token = match self.answer(self.control)? {
@@ -270,7 +269,7 @@ impl Run<'_> {
         answer(stream, self.interrupted)
     }
 
-    /// Why the server has given up, if it can still say so.
+    /// The reason why the server gave up, if it can still report one.
     fn last_words(&self) -> Option<Error> {
         let _ = lines::send(self.control, &Ask::Finish);
         match lines::receive(self.control, Instant::now() + LAST_WORDS, Some(self.interrupted)) {
@@ -281,16 +280,17 @@ impl Run<'_> {
     }
 }
 
-/// What this end knows of the time that the other one has counted.
+/// Bounds, known at this end, on the duration that the other end measured.
 struct Span {
-    /// From the end of the mark to the end of the bytes, and from its begin to the end of all.
+    /// From the end of the mark to the end of the bytes, and from the end of the mark to the end of
+    /// the whole exchange.
     shortest: Duration,
     longest: Duration,
     /// Bytes sent at the end of the mark.
     sent_before: u64,
 }
 
-/// How far two clocks may be apart, for each second and beside that.
+/// Tolerated difference of two clocks: relative, and absolute in seconds.
 const CLOCKS: (f64, f64) = (0.01, 0.002);
 
 impl Span {
@@ -307,13 +307,13 @@ fn check(
     kind: Kind,
     span: &Span,
 ) -> Result<(), Error> {
-    // What had not been sent at the mark cannot have come before it.
+    // Bytes that were sent after the mark cannot have arrived before it.
     let is_complete = account.since_mark >= flow.sent().saturating_sub(span.sent_before);
     let is_possible = account.load.is_plausible()
         && account.since_mark <= account.received
         && (kind != Kind::Stream || is_complete && span.holds(account.load.seconds));
     if !is_possible {
-        return Err(Error::Protocol("what it says that it counted cannot be".to_owned()));
+        return Err(Error::Protocol("its counters cannot be right".to_owned()));
     }
     for (sent, received) in [(flow.sent(), account.received), (account.sent, flow.received())] {
         if sent != received {
@@ -334,12 +334,12 @@ fn unexpected(answer: &Answer) -> Error {
         Answer::Refused { reason } => Error::Refused(shown(reason)),
         Answer::Busy { reason } => Error::Busy(shown(reason)),
         Answer::Failed { reason } => Error::Failed(shown(reason)),
-        _ => Error::Protocol("an answer to another question".to_owned()),
+        _ => Error::Protocol("unexpected message".to_owned()),
     }
 }
 
 /// Runs a test between two threads of this process, over connections to the listener. Both loads
-/// are those of the process, with both ends.
+/// are those of the whole process, which contains both ends.
 ///
 /// # Errors
 ///

@@ -3,81 +3,81 @@
 use std::io;
 use std::net::SocketAddr;
 
-/// Why there is no reading.
+/// Reasons why a test yields no reading.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address means nothing.
+    /// The address cannot be resolved.
     #[error("{address}: {reason}")]
     Address {
-        /// As it was given.
+        /// The address as given.
         address: String,
-        /// What is wrong with it.
+        /// The resolver's error.
         reason: io::Error,
     },
-    /// Nobody can listen there.
+    /// The server cannot listen on this address.
     #[error("cannot listen on {address}: {reason}")]
     Listen {
-        /// Where.
+        /// The address.
         address: String,
-        /// Why.
+        /// The system's error.
         reason: io::Error,
     },
-    /// Nobody answers at this address.
+    /// No server answers at this address.
     #[error("cannot connect to {address}: {reason}; does `seekwire nic serve` run there?")]
     Connect {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The system's error.
         reason: io::Error,
     },
-    /// The test is not one that can be run; nothing was sent.
+    /// The test has invalid parameters; nothing was sent.
     #[error("{0}")]
     Test(String),
-    /// The other end does not do that; it can be asked for something else.
+    /// The other end does not accept this test. It may accept another one.
     #[error("the other end refuses: {0}")]
     Refused(String),
-    /// Others are being served; the same can be asked again later.
+    /// The other end is serving other clients. Retry later.
     #[error("the other end is busy: {0}")]
     Busy(String),
-    /// The other end has had to give up.
+    /// The other end had to abort the test.
     #[error("the other end gave up: {0}")]
     Failed(String),
-    /// The other end is not one of us, or of another version.
+    /// The other end speaks another protocol or another version of this one.
     #[error("the other end does not speak this protocol: {0}")]
     Protocol(String),
-    /// The other end has ended, or the way to it has.
-    #[error("the other end has gone: {0}")]
+    /// The connection to the other end was lost.
+    #[error("lost the connection to the other end: {0}")]
     Gone(io::Error),
-    /// Nothing has come from the other end for as long as one waits.
-    #[error("the other end has said nothing for {0} s")]
+    /// The other end sent nothing within the time limit.
+    #[error("the other end has sent nothing for {0} s")]
     Silent(u64),
-    /// The bytes are not those that were sent.
-    #[error("byte {0} of the connection is not what was sent")]
+    /// A received byte differs from the one that was sent.
+    #[error("byte {0} of the connection was corrupted")]
     Damaged(u64),
-    /// The two ends have not counted the same number of bytes.
+    /// The two ends counted different numbers of bytes.
     #[error("{sent} bytes were sent and {received} received")]
     Lost {
-        /// By the one end.
+        /// Bytes counted by the sender.
         sent: u64,
-        /// By the other.
+        /// Bytes counted by the receiver.
         received: u64,
     },
-    /// The caller has said so.
+    /// The caller interrupted the test.
     #[error("interrupted")]
     Interrupted,
-    /// Something of this host failed.
+    /// A system call on this host failed.
     #[error("{what}: {reason}")]
     Host {
-        /// What was tried.
+        /// The operation.
         what: String,
-        /// Why it failed.
+        /// The system's error.
         reason: io::Error,
     },
 }
 
 impl Error {
-    /// Whether the same may work soon: the other end is busy, or it or the way to it is gone,
-    /// perhaps only for now. Not where its host says that nobody listens.
+    /// True if a retry may succeed: the other end is busy, or it or the path to it is down, perhaps
+    /// only temporarily. False if its host reports that nobody listens.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         match self {
@@ -100,7 +100,7 @@ impl From<io::Error> for Error {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 Self::Silent(crate::limits::ANSWER_LIMIT.as_secs())
             }
-            // Calls that a signal has interrupted are made again: this is said by our own.
+            // Calls interrupted by a signal are restarted, so this one comes from `lines::receive`.
             io::ErrorKind::Interrupted => Self::Interrupted,
             io::ErrorKind::InvalidData => Self::Protocol(error.to_string()),
             _ => Self::Gone(error),

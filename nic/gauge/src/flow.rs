@@ -13,10 +13,10 @@ use crate::pattern::Pattern;
 use crate::test::{Kind, Test};
 use crate::watch::Watch;
 
-/// Bytes that the receiver of a stream asks for at once.
+/// Buffer size of the receiver of a stream, in bytes.
 const BULK: usize = 128 << 10;
 
-/// Longest time that the histogram tells from longer ones, in nanoseconds: 100 s.
+/// Largest value of the histogram, in nanoseconds: 100 s.
 const LONGEST: u64 = 100_000_000_000;
 
 /// One end of a data connection.
@@ -26,7 +26,7 @@ pub(crate) struct Flow<'a, W> {
     size: usize,
     verify: bool,
     watch: W,
-    /// Written by one thread; another may look how far it is.
+    /// Written by one thread; others may read the progress.
     received: AtomicU64,
     sent: AtomicU64,
 }
@@ -51,8 +51,8 @@ impl<'a, W: Watch> Flow<'a, W> {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// The server's part, until the client ends its direction or `stop` is set. The connection is
-    /// ended, too.
+    /// Runs the server's part until the client ends its direction or `stop` is set, and then shuts
+    /// the connection down.
     pub(crate) fn serve(&self, kind: Kind, stop: &AtomicBool) -> Result<(), Error> {
         let mut buffer = self.buffer(kind);
         let served = match kind {
@@ -60,14 +60,14 @@ impl<'a, W: Watch> Flow<'a, W> {
             Kind::Stream => self.drain(&mut buffer),
             Kind::StreamBack => self.pour(|| !stop.load(Ordering::Relaxed)),
         };
-        // The client waits for it; without, if the connection is gone.
+        // The client waits for the end of stream. After an error, both directions end.
         let how = if served.is_ok() { Shutdown::Write } else { Shutdown::Both };
         let _ = self.stream.shutdown(how);
         served
     }
 
-    /// The client's part for some time, but one message at least. With `round_trips` each is
-    /// recorded there.
+    /// Runs the client's part for `time`, with at least one message, and records each round trip in
+    /// `round_trips`, if given.
     pub(crate) fn drive(
         &self,
         kind: Kind,
@@ -95,7 +95,7 @@ impl<'a, W: Watch> Flow<'a, W> {
         Ok(start.elapsed())
     }
 
-    /// Ends this direction and takes what still comes, to the end of the other one.
+    /// Discards the remaining bytes until the other end ends its direction.
     pub(crate) fn finish(&self) -> Result<(), Error> {
         self.drain(&mut vec![0; BULK])
     }
@@ -117,7 +117,7 @@ impl<'a, W: Watch> Flow<'a, W> {
             if !self.receive_message(buffer)? {
                 return Err(ended_early());
             }
-            // One look at the clock for each: the next request begins where this one has ended.
+            // One clock read per request: the next request begins when this one ends.
             let now = Instant::now();
             if let Some(histogram) = round_trips.as_deref_mut() {
                 let nanoseconds = u64::try_from((now - last).as_nanos()).unwrap_or(u64::MAX);
@@ -166,7 +166,8 @@ impl<'a, W: Watch> Flow<'a, W> {
         Ok(())
     }
 
-    /// What is no failure: a signal, and a time without a byte that is not too long yet.
+    /// Accepts errors that are not failures: a signal, or a timeout while the total wait is below
+    /// the limit.
     fn excuse(&self, error: io::Error, waited: &mut Duration) -> Result<(), Error> {
         match error.kind() {
             ErrorKind::Interrupted => Ok(()),
@@ -178,7 +179,7 @@ impl<'a, W: Watch> Flow<'a, W> {
         }
     }
 
-    /// False: the other end has ended its direction, between two messages.
+    /// Returns false if the other end ended its direction between two messages.
     fn receive_message(&self, message: &mut [u8]) -> Result<bool, Error> {
         let mut filled = 0;
         while filled < message.len() {
@@ -191,7 +192,7 @@ impl<'a, W: Watch> Flow<'a, W> {
         Ok(true)
     }
 
-    /// 0: the other end has ended its direction.
+    /// Returns 0 if the other end ended its direction.
     fn receive_some(&self, buffer: &mut [u8]) -> Result<usize, Error> {
         let mut stream = self.stream;
         let mut waited = Duration::ZERO;

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use crate::error::Error;
 use crate::limits::ANSWER_LIMIT;
 
-/// Where one connection is handed over.
+/// A slot through which one connection is handed over.
 pub(crate) struct Handover<T> {
     connection: Mutex<Option<T>>,
     came: OwnedFd,
@@ -24,15 +24,15 @@ impl<T> Handover<T> {
         Ok(Self { connection: Mutex::new(None), came })
     }
 
-    /// Who has given up waiting drops it.
+    /// Hands the connection over. If the waiting thread gave up, its handover drops the connection.
     pub(crate) fn give(&self, connection: T) {
         *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
-        // It fails only where it has been said 2^64 times.
+        // It fails only when the counter overflows, after 2^64 writes.
         let _ = rustix::io::write(&self.came, &1u64.to_ne_bytes());
     }
 
-    /// Waits for it as long as the client is there, whose control connection has nothing to say
-    /// meanwhile.
+    /// Waits for the connection. Fails if the client closes its control connection or sends
+    /// anything on it meanwhile.
     pub(crate) fn take(&self, control: &TcpStream) -> Result<T, Error> {
         let deadline = Instant::now() + ANSWER_LIMIT;
         loop {
@@ -56,7 +56,7 @@ impl<T> Handover<T> {
             return Err(match control.peek(&mut [0]) {
                 Ok(0) => io::Error::from(ErrorKind::UnexpectedEof).into(),
                 Ok(_) => Error::Protocol(
-                    "it asks for something else before its connection has come".to_owned(),
+                    "it sent another request before it opened its data connection".to_owned(),
                 ),
                 Err(error) => error.into(),
             });

@@ -1,6 +1,6 @@
 //! Latency, throughput and CPU load of TCP between two hosts, after TCP_RR, TCP_STREAM and
 //! TCP_MAERTS of netperf (R. Jones, "Care and Feeding of Netperf", version 2.7): one end is a
-//! server that others can use, the other end decides what is measured.
+//! server for other hosts, the other end chooses the tests.
 //!
 //! ```text
 //! client    connect, run a test, get a reading
@@ -8,12 +8,12 @@
 //!   session    one client of the server
 //!   handover   a data connection, from the thread that accepts it to its session
 //!   flow       the bytes of a test: requests and responses, streams
-//!   message    what the two ends say to each other, in lines of JSON
-//!   lines      lines that never take a byte too many
-//!   pattern    what the bytes of a test are
+//!   message    the messages between the two ends, in lines of JSON
+//!   lines      reads lines without taking a byte of what follows
+//!   pattern    the values of the bytes of a test
 //!   socket     congestion control, time-outs
-//!   watch      what ends a test before its time
-//! test, reading, load    what is asked, what comes of it, what it costs the CPUs
+//!   watch      early ends of a test
+//! test, reading, load    the request, its result, its CPU cost
 //! ```
 //!
 //! ```no_run
@@ -29,9 +29,9 @@
 //! # Ok::<(), seekwire_gauge::Error>(())
 //! ```
 //!
-//! The sockets are those of the kernel, blocking, with one thread for the bytes of a test at each
-//! end. There is no encryption and no password: whoever reaches the port may measure, within
-//! limits. The data mean nothing.
+//! The sockets are blocking kernel sockets, and each end moves the bytes of a test in one thread.
+//! There is no encryption and no password: anyone who reaches the port may measure, within limits.
+//! The data are meaningless.
 
 #![forbid(unsafe_code)]
 
@@ -64,9 +64,10 @@ pub use server::{Server, Stop};
 pub use shared::{Event, Limits};
 pub use test::{Kind, Test};
 
-/// The port of `seekwire nic serve` where none is named.
+/// The default port of `seekwire nic serve`.
 pub const PORT: u16 = 7117;
 
-/// How long to wait for a link that its interface has reset: it is negotiated again, and a switch
-/// with the spanning tree protocol forwards nothing for twice 15 s (IEEE 802.1D, forward delay).
+/// How long to wait for a link after a reset of its interface: the link is negotiated again, and a
+/// switch with the spanning tree protocol forwards nothing for twice 15 s (IEEE 802.1D, forward
+/// delay).
 pub const LINK_RETURN: Duration = Duration::from_secs(40);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// How long one end waits for the other, in the middle of something.
+/// How long one end waits for the other in the middle of an exchange.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
-/// How often one who waits looks whether the caller still wants it.
+/// How often a waiting thread checks whether the caller has interrupted it.
 pub(crate) const GLANCE: Duration = Duration::from_millis(100);

@@ -10,17 +10,17 @@ use serde::de::DeserializeOwned;
 use crate::limits::GLANCE;
 use crate::watch::Interrupted;
 
-/// Longest line, in bytes, with its end.
+/// Longest line in bytes, including its newline.
 const MOST: usize = 4096;
 
-/// The next line, understood. None: the other end has nothing more to say.
+/// Receives and parses the next line. Returns `None` at the end of the stream.
 ///
-/// Who gives `interrupted` is asked now and then.
+/// `interrupted`, if given, is called every [`GLANCE`].
 ///
 /// # Errors
 ///
-/// `TimedOut` at `deadline`, however slowly bytes trickle in; `InvalidData` for what is too long or
-/// not understood; `UnexpectedEof` for half a line; `Interrupted`.
+/// `TimedOut` at `deadline`, even if bytes still trickle in; `InvalidData` for a line that is too
+/// long or malformed; `UnexpectedEof` for an incomplete line; `Interrupted`.
 pub(crate) fn receive<T: DeserializeOwned>(
     mut stream: &TcpStream,
     deadline: Instant,
@@ -68,7 +68,7 @@ pub(crate) fn receive<T: DeserializeOwned>(
     }
 }
 
-/// Sends one line, in one call.
+/// Sends one line with one system call.
 pub(crate) fn send<T: Serialize>(mut stream: &TcpStream, message: &T) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');

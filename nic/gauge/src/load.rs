@@ -1,6 +1,6 @@
-//! Measures what a test costs the CPUs of a host: getrusage(2) of the process, and `/proc/stat`
-//! (proc(5)) for what the kernel does outside of any process. Most of the work of an interface is
-//! done there.
+//! Measures the CPU cost of a test on one host: getrusage(2) for the process, and `/proc/stat`
+//! (proc(5)) for work that the kernel does outside of any process, which is most of the work of a
+//! network interface.
 
 use std::fs;
 use std::time::Instant;
@@ -9,50 +9,50 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use serde::{Deserialize, Serialize};
 
-/// What happened on one host between the start and the end of a test.
+/// CPU use of one host between the start and the end of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
-    /// Between start and end, in seconds.
+    /// Seconds between start and end.
     pub seconds: f64,
     /// CPU time of the process and all its threads in user mode, in seconds.
     pub user: f64,
-    /// The same in the kernel.
+    /// The same in kernel mode.
     pub system: f64,
-    /// Of the whole host; none: `/proc/stat` cannot be read, or not one tick has passed.
+    /// CPU use of the whole host. `None` if `/proc/stat` cannot be read or not one tick has passed.
     pub machine: Option<Machine>,
 }
 
-/// What the CPUs of a host did, each part a fraction (0 to 1) of the time of all of them together.
+/// CPU use of a whole host; each part is a fraction (0 to 1) of the time of all CPUs together.
 ///
-/// `idle` is measured by a clock, the others are counted in ticks of usually 10 ms, which a CPU
-/// that sleeps does not have: work that comes in short bursts between sleeps is in none of them. It
-/// is what is missing from 1.
+/// The kernel measures `idle` with a clock and counts the others in ticks of usually 10 ms, which a
+/// sleeping CPU does not get. Work in short bursts between sleeps is therefore in none of the parts:
+/// it is the difference of their sum to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// Programs.
+    /// Time in programs.
     pub user: f64,
-    /// The kernel on behalf of programs.
+    /// Time in the kernel on behalf of programs.
     pub system: f64,
-    /// Interrupts and softirqs: packets that come in, timers.
+    /// Time in interrupts and softirqs: received packets, timers.
     pub softirq: f64,
-    /// Nothing.
+    /// Idle time.
     pub idle: f64,
-    /// The hypervisor let others run.
+    /// Time in which the hypervisor ran other machines.
     pub stolen: f64,
-    /// How many CPUs: 1 to 65536.
+    /// Number of CPUs: 1 to 65536.
     pub cpus: u32,
 }
 
 impl Load {
-    /// CPU time of the process over time: 1 is one CPU.
+    /// CPU time of the process per second; 1 is one CPU.
     #[must_use]
     pub fn process(&self) -> f64 {
         (self.user + self.system) / self.seconds
     }
 
-    /// Whether it can be true; it may have come from another host.
+    /// True if the values are possible. They may come from another host.
     pub(crate) fn is_plausible(&self) -> bool {
         let is_time = |seconds: f64| (0.0..1e9).contains(&seconds);
         let machine = self.machine.is_none_or(|machine| {
@@ -68,8 +68,8 @@ impl Load {
 }
 
 impl Machine {
-    /// The fraction of the time in which CPUs did something, in short bursts, too: what was neither
-    /// idle nor stolen.
+    /// The fraction of the time that was neither idle nor stolen. It also contains work in short
+    /// bursts.
     #[must_use]
     pub fn busy(&self) -> f64 {
         (1.0 - self.idle - self.stolen).max(0.0)
@@ -78,20 +78,18 @@ impl Machine {
 
 /// A moment on this host; two of them bound a [`Load`].
 ///
-/// Any thread may take it, and any other one may use it: what is counted are the whole process and
-/// the whole host.
+/// Threads may share it: it covers the whole process and the whole host.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
-    /// When it was asked for, and when it had been taken: `/proc/stat` takes long to read where
-    /// there are many CPUs.
+    /// Usage before and after `/proc/stat` was read, which takes long on a host with many CPUs.
     reached: Usage,
     left: Usage,
     ticks: Option<Ticks>,
 }
 
 impl Moment {
-    /// Now. It reads `/proc/stat`, which takes some 10 µs for each CPU; where that cannot be read,
-    /// loads from here on have no [`Load::machine`].
+    /// Takes the present moment. Reads `/proc/stat`, which takes some 10 µs per CPU; if that cannot
+    /// be read, loads from here on have no [`Load::machine`].
     #[must_use]
     pub fn now() -> Self {
         let reached = Usage::now();
@@ -99,7 +97,7 @@ impl Moment {
         Self { reached, left: Usage::now(), ticks }
     }
 
-    /// What happened from then to `end`, without what it took to take either of the two.
+    /// The load from this moment to `end`, without the cost of taking either moment.
     #[must_use]
     pub fn until(&self, end: &Self) -> Load {
         let (from, to) = (self.left, end.reached);
@@ -124,7 +122,7 @@ struct Usage {
 impl Usage {
     fn now() -> Self {
         let at = Instant::now();
-        // It fails for no valid argument.
+        // getrusage fails for invalid arguments only.
         let (user, system) = getrusage(UsageWho::RUSAGE_SELF).map_or((0.0, 0.0), |usage| {
             let seconds = |time: nix::sys::time::TimeVal| time.num_microseconds() as f64 / 1e6;
             (seconds(usage.user_time()), seconds(usage.system_time()))
@@ -155,7 +153,7 @@ impl Ticks {
         Some(Self { parts, cpus: u32::try_from(text.lines().filter(is_cpu).count()).ok()? })
     }
 
-    /// What happened in so many seconds.
+    /// CPU use from these ticks to `end`, `seconds` later.
     fn until(&self, end: &Self, seconds: f64) -> Option<Machine> {
         // Idle and iowait of a CPU may go backwards (proc(5)).
         let passed: [u64; 8] =
@@ -199,7 +197,7 @@ mod tests {
             (machine.stolen, (machine.busy() - 0.6).abs() < 1e-12) == (0.1, true),
             "{machine:?}"
         );
-        // In twice the time as much again was done, but nothing of it at a tick.
+        // Twice the time with the same ticks: the rest of the work met no tick.
         let machine = before.until(&after, 100.0 * second).unwrap();
         assert_eq!((machine.user, machine.softirq, machine.idle), (0.1, 0.05, 0.15));
         assert!((machine.busy() - 0.8).abs() < 1e-12, "{machine:?}");

@@ -4,35 +4,35 @@
 //! control   client: hello   server: welcome                      once
 //!           client: test    server: ready with a token           for each test
 //! data      client: data with that token   server: go            then the bytes of the test
-//! control   client: mark    server: marked                       the warm-up is over
+//! control   client: mark    server: marked                       end of the warm-up
 //! data      the client ends its direction, the server its own
 //! control   client: finish  server: done, or failed
 //! ```
 //!
-//! In place of any answer the server may say `refused`, or `busy`: the same may be asked again
-//! later.
+//! Instead of any of its answers the server may send `refused`, or `busy`, after which the client
+//! may retry later.
 
 use serde::{Deserialize, Serialize};
 
 use crate::load::Load;
 use crate::test::Test;
 
-/// Both ends must have the same.
+/// Version of the protocol; it must be equal at both ends.
 pub(crate) const VERSION: u32 = 2;
 
-/// What it is called, so that it is no other server that answers.
+/// Name of the protocol, by which a client recognizes a server.
 pub(crate) const NAME: &str = "seekwire-gauge";
 
 /// From the client to the server.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Ask {
-    /// First on a control connection.
+    /// The first message of a control connection.
     Hello {
         protocol: String,
         version: u32,
     },
-    /// First and last on a data connection.
+    /// The only message of a data connection.
     Data {
         token: String,
     },
@@ -55,34 +55,34 @@ pub(crate) enum Answer {
     Go,
     Marked,
     Done(Account),
-    /// The test, or the connection, is not taken.
+    /// The server does not accept the test or the connection.
     Refused {
         reason: String,
     },
-    /// Not now: others use what there is.
+    /// The server has no capacity left at the moment.
     Busy {
         reason: String,
     },
-    /// The test was begun.
+    /// The server aborted a test that had begun.
     Failed {
         reason: String,
     },
 }
 
-/// What the server has counted.
+/// The counters of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Account {
     /// Bytes on the data connection.
     pub(crate) received: u64,
     pub(crate) sent: u64,
-    /// Of `received`, those since the mark.
+    /// The part of `received` since the mark.
     pub(crate) since_mark: u64,
-    /// From the mark to the end.
+    /// Load from the mark to the end.
     pub(crate) load: Load,
 }
 
-/// `reason` of somebody else, fit to be shown: one line, not too long.
+/// A reason that the other end sent, made fit to be shown: one line of limited length.
 pub(crate) fn shown(reason: &str) -> String {
     reason.chars().take(300).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -1,11 +1,11 @@
-//! The bytes of a test: byte number n of a connection, in each direction, is n modulo a prime. So
-//! lost, doubled or moved bytes are noticed.
+//! The bytes of a test: byte number n of each direction of a connection is n modulo a prime, which
+//! exposes lost, duplicated and misplaced bytes.
 
 use crate::error::Error;
 
 const PERIOD: usize = 251;
 
-/// The bytes, enough for pieces of some length from anywhere.
+/// Bytes of the pattern, enough for a piece of limited length from any position.
 pub(crate) struct Pattern(Vec<u8>);
 
 impl Pattern {
@@ -20,7 +20,7 @@ impl Pattern {
         &self.0[start..start + length]
     }
 
-    /// Whether `received` is what stands at `position`.
+    /// Checks that `received` has the bytes of `position`.
     pub(crate) fn check(&self, position: u64, received: &[u8]) -> Result<(), Error> {
         let sent = self.piece(position, received.len());
         if sent == received {

@@ -1,4 +1,4 @@
-//! The server that other hosts measure against: it accepts connections, enforces the limits, and
+//! The server that other hosts measure against: accepts connections, enforces the limits, and
 //! stops.
 
 use std::collections::BTreeMap;
@@ -18,9 +18,9 @@ use crate::message::{Answer, Ask, NAME, VERSION, shown};
 use crate::shared::{Event, Limits, Open, Permit, Shared};
 use crate::{lines, session, socket};
 
-/// Connections that have not yet said what they are, at once; more are closed.
+/// Maximum number of connections at a time that have not introduced themselves; more are closed.
 const STRANGERS: usize = 32;
-/// How long they may take to say it.
+/// How long a connection may take to introduce itself.
 const INTRODUCTION: Duration = Duration::from_secs(5);
 
 /// A listening socket. Threads may share it, but only one can serve at a time.
@@ -37,16 +37,16 @@ pub struct Server {
 pub struct Stop(Arc<OwnedFd>);
 
 impl Stop {
-    /// The server closes all its connections, and `serve` returns; one that is called later returns
-    /// at once.
+    /// Makes the server close all its connections and [`Server::serve`] return. A later `serve`
+    /// returns at once.
     pub fn stop(&self) {
-        // It fails only where it has been said 2^64 times.
+        // It fails only when the counter overflows, after 2^64 writes.
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 }
 
 impl Server {
-    /// Listens on the first address of a name where that is possible; port 0 is any that is free.
+    /// Listens on the first address of the name where that is possible; port 0 means any free port.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl Server {
         Self::new(listener, Limits::default())
     }
 
-    /// Serves on a listener that there is already, perhaps of another network namespace.
+    /// Serves on an existing listener, perhaps of another network namespace.
     ///
     /// # Errors
     ///
@@ -82,25 +82,25 @@ impl Server {
         Ok(Self { listener, address, limits, stop })
     }
 
-    /// The same with other limits.
+    /// Replaces the limits.
     #[must_use]
     pub fn limited(self, limits: Limits) -> Self {
         Self { limits, ..self }
     }
 
-    /// Where it listens.
+    /// The address on which the server listens.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// What ends it.
+    /// A handle that stops the server.
     #[must_use]
     pub fn stop(&self) -> Stop {
         self.stop.clone()
     }
 
-    /// Serves until it is stopped. `tell` is called by several threads.
+    /// Serves until it is stopped. Several threads call `tell`.
     ///
     /// # Errors
     ///
@@ -118,7 +118,7 @@ impl Server {
         };
         thread::scope(|scope| {
             let accepted = self.accept(|stream, peer| {
-                // Where there are too many, no descriptor or no thread, it is closed.
+                // Too many connections, no descriptor or no thread: close it.
                 let Some(stranger) = Permit::of(&shared.strangers, STRANGERS) else { return };
                 let Ok(open) = Open::new(shared, stream) else { return };
                 let _ = thread::Builder::new()
@@ -148,8 +148,8 @@ impl Server {
                 Err(error) => match Trouble::of(&error) {
                     Trouble::Connection => {}
                     Trouble::Scarcity => {
-                        // Nobody is to wait for an answer that does not come: with the spare
-                        // descriptor he is let in and out.
+                        // Accept with the spare descriptor and close at once, so that the client
+                        // does not wait for an answer in vain.
                         let is_out = spare.take().is_some() && self.listener.accept().is_ok();
                         spare = self.spare();
                         if !is_out {
@@ -162,12 +162,12 @@ impl Server {
         }
     }
 
-    /// A descriptor that can be given up.
+    /// A descriptor that can be closed to make room for another one.
     fn spare(&self) -> Option<OwnedFd> {
         self.stop.0.try_clone().ok()
     }
 
-    /// Others may need some time to free what is scarce.
+    /// Gives others time to free descriptors or memory.
     fn pause(&self) -> io::Result<()> {
         let time = rustix::time::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
         match poll(&mut [PollFd::new(&*self.stop.0, PollFlags::IN)], Some(&time)) {
@@ -177,11 +177,11 @@ impl Server {
     }
 }
 
-/// What is wrong when accept(2) fails.
+/// Kinds of failures of accept(2).
 enum Trouble {
-    /// The connection, or its network: the next one may be accepted.
+    /// The connection or its network failed; the next one may be accepted.
     Connection,
-    /// Descriptors or memory are used up at the moment.
+    /// Descriptors or memory are exhausted at the moment.
     Scarcity,
     /// No connection will ever be accepted.
     Listener,
@@ -199,10 +199,10 @@ impl Trouble {
     }
 }
 
-/// Finds out what a connection is for.
+/// Reads the first message of a connection and dispatches the connection.
 fn greet(shared: &Shared<'_>, open: Open, peer: SocketAddr, stranger: Permit<'_>) {
     let answer = |answer: Answer, reason: &str| {
-        // Whether he hears it is his affair.
+        // The peer may have disconnected.
         let _ = lines::send(&open.stream, &answer);
         (shared.tell)(Event::Refused { peer, reason });
     };
@@ -214,9 +214,9 @@ fn greet(shared: &Shared<'_>, open: Open, peer: SocketAddr, stranger: Permit<'_>
     match asked {
         Ok(Some(Ask::Data { token })) => {
             match shared.unexpect(&token) {
-                // One that has just given up drops it.
+                // If the session has just given up, the handover drops the connection.
                 Some(waiting) => waiting.give(open),
-                None => refuse("nobody has asked for this connection"),
+                None => refuse("no test expects this connection"),
             }
         }
         Ok(Some(Ask::Hello { protocol, version })) if protocol == NAME && version == VERSION => {
@@ -227,10 +227,8 @@ fn greet(shared: &Shared<'_>, open: Open, peer: SocketAddr, stranger: Permit<'_>
                     }
                 }
                 None => {
-                    let reason = format!(
-                        "it has {} clients already; try again later",
-                        shared.limits.clients
-                    );
+                    let reason =
+                        format!("too many clients ({}); try again later", shared.limits.clients);
                     answer(Answer::Busy { reason: reason.clone() }, &reason);
                 }
             }
@@ -240,8 +238,8 @@ fn greet(shared: &Shared<'_>, open: Open, peer: SocketAddr, stranger: Permit<'_>
                 "this is version {VERSION} of the protocol, not {version}; use the same release at both ends"
             ));
         }
-        Ok(Some(_)) => refuse("this is not how one begins"),
-        // Somebody who looked whether there is a server.
+        Ok(Some(_)) => refuse("unexpected first message"),
+        // A probe whether the port is open.
         Ok(None) => {}
         Err(error) => {
             refuse(&format!("this is not a client of {NAME}: {}", shown(&error.to_string())))

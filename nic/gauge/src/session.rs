@@ -21,7 +21,7 @@ use crate::socket;
 use crate::test::Test;
 use crate::watch::Closing;
 
-/// Serves tests until the client has had enough.
+/// Serves tests until the client disconnects.
 pub(crate) fn serve(
     shared: &Shared<'_>,
     control: &TcpStream,
@@ -33,7 +33,10 @@ pub(crate) fn serve(
         let test = match asked {
             Ok(Some(Ask::Test(test))) => test,
             Ok(Some(_)) => {
-                return Err(give_up(control, Error::Protocol("it asks for no test".to_owned())));
+                return Err(give_up(
+                    control,
+                    Error::Protocol("it sent something other than a test".to_owned()),
+                ));
             }
             Ok(None) => return Ok(()),
             Err(error) => return Err(give_up(control, error.into())),
@@ -47,7 +50,7 @@ pub(crate) fn serve(
             continue;
         }
         let Some(_permit) = Permit::of(&shared.tests, shared.limits.tests) else {
-            let reason = "it is measuring for somebody else; try again later";
+            let reason = "it is running a test of another client; try again later";
             (shared.tell)(Event::Refused { peer, reason });
             lines::send(control, &Answer::Busy { reason: reason.to_owned() })?;
             continue;
@@ -66,17 +69,17 @@ pub(crate) fn serve(
     }
 }
 
-/// Says so to a client that may still be there.
+/// Reports the error to the client, which may have disconnected.
 fn give_up(control: &TcpStream, error: Error) -> Error {
     let _ = lines::send(control, &Answer::Failed { reason: error.to_string() });
     error
 }
 
-/// The data connection of the next test.
+/// Waits for the data connection of the next test.
 fn expect(shared: &Shared<'_>, control: &TcpStream) -> Result<Open, Error> {
     let mut random = [0; 16];
     getrandom(&mut random, GetRandomFlags::empty())
-        .map_err(|errno| Error::host("there are no random numbers")(errno.into()))?;
+        .map_err(|errno| Error::host("cannot get random numbers")(errno.into()))?;
     let token: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     let handover = Arc::new(Handover::new().map_err(Error::host("cannot wait for a connection"))?);
     shared.expect(&token, Arc::clone(&handover));
@@ -96,21 +99,21 @@ fn run(control: &TcpStream, data: &TcpStream, test: &Test) -> Result<Account, Er
         let (flow, stop) = (&flow, &stop);
         let moving = move || {
             let served = flow.serve(test.kind, stop);
-            // Somebody waits for it, or has given up.
+            // It fails if the receiver has given up.
             let _ = sender.send((served, Moment::now()));
         };
         let counted = thread::Builder::new()
             .spawn_scoped(scope, moving)
             .map_err(Error::host("cannot start a thread"))
             .and_then(|_| converse(control, test, flow, stop, &ended));
-        // Whatever has happened, the thread must come to its end.
+        // The thread must end in any case.
         stop.store(true, Ordering::Relaxed);
         let _ = data.shutdown(Shutdown::Both);
         counted
     })
 }
 
-/// Follows what the client says while the bytes move.
+/// Handles the control connection while the bytes move.
 fn converse(
     control: &TcpStream,
     test: &Test,
@@ -129,7 +132,7 @@ fn converse(
             Some(Ask::Finish) => break,
             Some(_) => {
                 return Err(Error::Protocol(
-                    "it asks for something else in the middle of a test".to_owned(),
+                    "it sent another request in the middle of a test".to_owned(),
                 ));
             }
             None => return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()),

@@ -1,4 +1,4 @@
-//! What the threads of one server share: its limits, its listener for events, its connections, and
+//! State shared by the threads of one server: its limits, its event callback, its connections, and
 //! which thread waits for which of them.
 
 use std::collections::BTreeMap;
@@ -14,15 +14,15 @@ use crate::error::Error;
 use crate::handover::Handover;
 use crate::test::Test;
 
-/// What a server takes upon itself. The sizes and times of tests are limited by [`Test`].
+/// Limits of a server. [`Test`] limits the sizes and durations of tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Clients at once.
+    /// Maximum number of clients at a time.
     pub clients: usize,
-    /// Tests at once. With more than one they disturb each other, and the CPU time of one is in
-    /// the reading of another. Each uses at most about 32 MiB.
+    /// Maximum number of tests at a time. Concurrent tests disturb each other, and the CPU time of
+    /// one is part of the reading of another. Each uses at most about 32 MiB.
     pub tests: usize,
-    /// How long a client may be without a test.
+    /// How long a client may stay connected without a test.
     pub idle: Duration,
 }
 
@@ -33,37 +33,37 @@ impl Default for Limits {
     }
 }
 
-/// What a server has to tell.
+/// An event of a server.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A test begins.
+    /// A test began.
     Begun {
         /// The client.
         peer: SocketAddr,
-        /// What is measured.
+        /// The test.
         test: &'a Test,
     },
-    /// A test was run to its end.
+    /// A test completed.
     Tested {
         /// The client.
         peer: SocketAddr,
-        /// What was measured.
+        /// The test.
         test: &'a Test,
         /// Bytes received and sent.
         bytes: u64,
     },
-    /// A client, or somebody who is none, was refused, perhaps for now only.
+    /// A peer was refused, perhaps temporarily. It need not be a client.
     Refused {
-        /// Who.
+        /// The peer.
         peer: SocketAddr,
-        /// What was said to him.
+        /// The reason that was sent to the peer.
         reason: &'a str,
     },
-    /// A client has gone, or was given up, in the middle of something.
+    /// A client disconnected or was dropped in the middle of an exchange.
     Failed {
         /// The client.
         peer: SocketAddr,
-        /// Why.
+        /// The error.
         error: &'a Error,
     },
 }
@@ -83,7 +83,7 @@ impl Display for Event<'_> {
     }
 }
 
-/// What the threads of one server share.
+/// State shared by the threads of one server.
 pub(crate) struct Shared<'a> {
     pub(crate) limits: Limits,
     pub(crate) tell: &'a (dyn Fn(Event<'_>) + Sync),
@@ -91,14 +91,15 @@ pub(crate) struct Shared<'a> {
     pub(crate) clients: AtomicUsize,
     pub(crate) tests: AtomicUsize,
     pub(crate) next: AtomicU64,
-    /// All connections, to end them.
+    /// All open connections, to be shut down when the server stops.
     pub(crate) open: Arc<Mutex<BTreeMap<u64, TcpStream>>>,
-    /// Tokens of data connections, and who waits for them. None: the server has been stopped.
+    /// Tokens of expected data connections, and the sessions that wait for them. `None` once the
+    /// server has stopped.
     pub(crate) expected: Mutex<Option<BTreeMap<String, Arc<Handover<Open>>>>>,
 }
 
 impl Shared<'_> {
-    /// The data connection that comes with `token` goes to `waiting`, until [`Shared::unexpect`].
+    /// Routes the data connection that presents `token` to `waiting`, until [`Shared::unexpect`].
     pub(crate) fn expect(&self, token: &str, waiting: Arc<Handover<Open>>) {
         if let Some(expected) = &mut *locked(&self.expected) {
             expected.insert(token.to_owned(), waiting);
@@ -110,21 +111,21 @@ impl Shared<'_> {
     }
 
     pub(crate) fn end(&self) {
-        // Nobody waits any longer.
+        // No session waits any longer.
         *locked(&self.expected) = None;
         for stream in locked(&self.open).values() {
-            // One that is closed already needs no more.
+            // It fails for a connection that is closed already.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 }
 
-/// What is behind a mutex, whoever has panicked: no invariant spans two changes.
+/// Locks a mutex and ignores poisoning: no invariant spans two changes.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One of a limited number, until dropped.
+/// One unit of a limited number, returned when dropped.
 pub(crate) struct Permit<'a>(&'a AtomicUsize);
 
 impl<'a> Permit<'a> {
@@ -142,7 +143,7 @@ impl Drop for Permit<'_> {
     }
 }
 
-/// A connection that ends when the server does.
+/// A connection that is shut down when the server stops.
 pub(crate) struct Open {
     pub(crate) stream: TcpStream,
     all: Arc<Mutex<BTreeMap<u64, TcpStream>>>,

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::limits::{ANSWER_LIMIT, GLANCE};
 use crate::watch::Interrupted;
 
-/// A socket of a listener's, with everything that its connections shall inherit.
+/// Makes a listening socket with the options that its connections inherit.
 pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = new(address, SocketFlags::empty())?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -23,13 +23,13 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Connections of the listener begin with the usual congestion control. One that has begun with BBR
-/// is paced for good, even when it gets another.
+/// Makes connections of the listener begin with the default congestion control. One that has begun
+/// with BBR stays paced even after a change.
 pub(crate) fn prepare(listener: &TcpListener) -> io::Result<()> {
     Ok(set_congestion_of(listener, None)?)
 }
 
-/// Connects with the congestion control set before.
+/// Connects with the congestion control set before the handshake.
 pub(crate) fn connect(
     address: SocketAddr,
     congestion: Option<&str>,
@@ -69,11 +69,11 @@ fn new(address: SocketAddr, flags: SocketFlags) -> io::Result<OwnedFd> {
     Ok(net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | flags, None)?)
 }
 
-/// Sets the named congestion control, or the usual one.
+/// Sets the named congestion control, or the default one.
 pub(crate) fn set_congestion(socket: impl AsFd, name: Option<&str>) -> Result<(), Error> {
     set_congestion_of(socket, name).map_err(|errno| match (name, errno) {
         (Some(name), Errno::NOENT) => Error::Test(format!(
-            "there is no TCP congestion control `{name}`; net.ipv4.tcp_available_congestion_control lists them"
+            "this kernel does not offer the TCP congestion control `{name}`; net.ipv4.tcp_available_congestion_control lists them"
         )),
         (Some(name), Errno::PERM) => Error::Test(format!("this user may not use the congestion control `{name}`")),
         (_, errno) => Error::host("cannot set the TCP congestion control")(errno.into()),
@@ -89,20 +89,20 @@ fn set_congestion_of(socket: impl AsFd, name: Option<&str>) -> rustix::io::Resul
     }
 }
 
-/// What the socket uses.
+/// The congestion control of the socket.
 pub(crate) fn congestion(socket: impl AsFd) -> Result<String, Error> {
     sockopt::tcp_congestion(socket)
         .map_err(|errno| Error::host("cannot read the congestion control")(errno.into()))
 }
 
-/// From now on no call on it takes longer than [`ANSWER_LIMIT`], and it ends by itself when the
-/// other host has not been heard of for about as long: one that has lost its power or its link says
-/// no farewell.
+/// Limits each call on the socket to [`ANSWER_LIMIT`], and lets the kernel end the connection when
+/// the other host has not responded for about as long: a host that loses its power or its link
+/// sends no FIN.
 pub(crate) fn limit(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, ANSWER_LIMIT / 2)?;
     sockopt::set_tcp_keepintvl(stream, ANSWER_LIMIT / 10)?;
-    // It takes the place of the number of probes.
+    // Overrides the number of probes (TCP_KEEPCNT).
     sockopt::set_tcp_user_timeout(stream, ANSWER_LIMIT.as_millis() as u32)?;
     stream.set_read_timeout(Some(ANSWER_LIMIT))?;
     stream.set_write_timeout(Some(ANSWER_LIMIT))

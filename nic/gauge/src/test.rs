@@ -1,18 +1,18 @@
-//! A test: what the client asks to be measured.
+//! A test: the measurement that a client requests.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Which way the bytes go.
+/// Direction and pattern of the traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// A request and a response of the same size, one after the other, without Nagle's delay:
+    /// Requests and responses of the same size, one after another, without Nagle's algorithm:
     /// TCP_RR.
     RequestResponse,
-    /// From the client to the server, as fast as it goes: TCP_STREAM.
+    /// From the client to the server, as fast as possible: TCP_STREAM.
     Stream,
     /// From the server to the client: TCP_MAERTS.
     StreamBack,
@@ -32,21 +32,21 @@ impl fmt::Display for Kind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Test {
-    /// Which way the bytes go.
+    /// Direction and pattern of the traffic.
     pub kind: Kind,
-    /// Bytes of a message: what one call sends. 1 to [`Test::MAX_SIZE`].
+    /// Bytes of a message, which one call sends: 1 to [`Test::MAX_SIZE`].
     pub size: usize,
-    /// How long to measure; more than none, at most [`Test::MAX_TIME`].
+    /// How long to measure: more than zero, at most [`Test::MAX_TIME`].
     #[serde(with = "microseconds")]
     pub time: Duration,
-    /// How long to do the same before, without measuring; at most [`Test::MAX_TIME`].
+    /// How long to run the same traffic before the measurement: at most [`Test::MAX_TIME`].
     #[serde(with = "microseconds")]
     pub warm_up: Duration,
     /// TCP congestion control of both ends, as in `net.ipv4.tcp_available_congestion_control`.
-    /// None: cubic, or reno where there is no cubic; not what the host is set to, because BBR's
-    /// pacing timers would be measured instead of the interface.
+    /// `None`: cubic, or reno if the kernel lacks cubic. Not the default of the host, because with
+    /// BBR the test would measure its pacing timers instead of the interface.
     pub congestion: Option<String>,
-    /// Whether the receivers look at every byte. It costs CPU time.
+    /// True if the receivers check every byte, which costs CPU time.
     pub verify: bool,
 }
 
@@ -56,13 +56,13 @@ impl Test {
     /// Longest time.
     pub const MAX_TIME: Duration = Duration::from_secs(60);
 
-    /// A test after a warm-up of a tenth of its time, with the usual congestion control.
+    /// A test with a warm-up of a tenth of its time and the default congestion control.
     #[must_use]
     pub fn new(kind: Kind, size: usize, time: Duration) -> Self {
         Self { kind, size, time, warm_up: time / 10, congestion: None, verify: false }
     }
 
-    /// What is wrong with it, if something is.
+    /// Checks the parameters; the error is a message for users.
     pub(crate) fn check(&self) -> Result<(), String> {
         if !(1..=Self::MAX_SIZE).contains(&self.size) {
             return Err(format!("messages have 1 to {} bytes, not {}", Self::MAX_SIZE, self.size));
@@ -77,14 +77,14 @@ impl Test {
         if self.warm_up > Self::MAX_TIME {
             return Err(format!("a warm-up takes at most {most} s, not {:?}", self.warm_up));
         }
-        // TCP_CA_NAME_MAX is 16 with its end.
+        // TCP_CA_NAME_MAX is 16, including the terminator.
         let is_name = |name: &str| {
             (1..16).contains(&name.len())
                 && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
         };
         match &self.congestion {
             Some(name) if !is_name(name) => {
-                Err("the name of the congestion control is none".to_owned())
+                Err("the name of the congestion control is invalid".to_owned())
             }
             _ => Ok(()),
         }

@@ -1,4 +1,4 @@
-//! Watches for what ends a test early, on behalf of the thread that moves its bytes.
+//! Checks for an early end of a test, on behalf of the thread that moves its bytes.
 
 use std::cell::Cell;
 use std::io::{self, ErrorKind};
@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 use crate::error::Error;
 use crate::limits::{ANSWER_LIMIT, GLANCE};
 
-/// Whether the caller wants no more.
+/// Returns true when the caller wants to stop.
 pub(crate) type Interrupted<'a> = &'a dyn Fn() -> bool;
 
-/// What one who moves bytes looks at.
+/// A check for an early end, made by the thread that moves the bytes.
 pub(crate) trait Watch {
-    /// Longest time that one call on the connection takes; [`ANSWER_LIMIT`] is a multiple of it.
+    /// Timeout of one call on the connection; [`ANSWER_LIMIT`] is a multiple of it.
     const SLICE: Duration;
 
-    /// Fails when it is to end. Called after each call on the connection.
+    /// Fails when the test has to end. Called after each call on the connection.
     fn look(&self) -> Result<(), Error>;
 }
 
-/// A server's: who ends its test closes its connections.
+/// The check of a server, which ends a test by shutting its connection down.
 pub(crate) struct Closing;
 
 impl Watch for Closing {
@@ -30,12 +30,12 @@ impl Watch for Closing {
     }
 }
 
-/// A client's.
+/// The check of a client.
 pub(crate) struct Caller<'a> {
     interrupted: Interrupted<'a>,
-    /// When the other end has taken too long, though it has never been silent.
+    /// Deadline of the test, even if the other end keeps sending.
     until: Instant,
-    /// When to ask the caller again, who may take longer to answer than a message does.
+    /// When to call `interrupted` again: it may take longer than a message.
     next: Cell<Instant>,
 }
 
@@ -58,7 +58,7 @@ impl Watch for Caller<'_> {
             return Err(Error::Interrupted);
         }
         if now > self.until {
-            let reason = "it takes far longer than the test should";
+            let reason = "the test takes far longer than it should";
             return Err(Error::Gone(io::Error::new(ErrorKind::TimedOut, reason)));
         }
         Ok(())

@@ -20,10 +20,10 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// A client without a wish, who waits until he is let go.
+/// Waits, as a client without requests, until the server closes the connection.
 fn end(mut client: TcpStream) {
     client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    // Who was let go already is not connected any more.
+    // It fails if the server has already closed the connection.
     let _ = client.shutdown(Shutdown::Write);
     match client.read_to_end(&mut Vec::new()) {
         Err(error) if error.kind() != ErrorKind::ConnectionReset => panic!("{error}"),
@@ -41,7 +41,7 @@ fn one_without_descriptors_turns_clients_away_and_goes_on() {
     thread::scope(|scope| {
         let serving = scope.spawn(|| server.serve(|_| {}));
         let stop = StopAtEnd(&server);
-        // It serves by now, and all that this one needed is free again.
+        // The server now serves, and all that this client needed is free again.
         end(TcpStream::connect(address).unwrap());
         let clients: Vec<_> = (0..3)
             .map(|_| socket(AddressFamily::INET, SocketType::STREAM, None).unwrap())

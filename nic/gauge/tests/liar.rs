@@ -1,4 +1,4 @@
-//! A server that counts as it likes.
+//! A server that reports false counters.
 
 #![forbid(unsafe_code)]
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use seekwire_gauge::{Client, Error, Kind, Reading, Test};
 
-/// Seconds and bytes since the mark, and bytes in all: what is true, or something else.
+/// Maps the true seconds and bytes since the mark, and bytes in total, to the reported ones.
 type Lie = fn((f64, u64, u64)) -> (f64, u64, u64);
 
 fn line(stream: &mut BufReader<TcpStream>) -> String {
@@ -22,7 +22,7 @@ fn say(stream: &mut BufReader<TcpStream>, line: &str) {
     stream.get_mut().write_all(format!("{line}\n").as_bytes()).unwrap();
 }
 
-/// Serves one stream, to its end and correctly but for what it says in the end.
+/// Serves one stream correctly, except for the final counters.
 fn serve(listener: &TcpListener, lie: Lie) {
     let mut control = BufReader::new(listener.accept().unwrap().0);
     line(&mut control);
@@ -32,7 +32,7 @@ fn serve(listener: &TcpListener, lie: Lie) {
     let mut data = BufReader::new(listener.accept().unwrap().0);
     line(&mut data);
     say(&mut data, "\"go\"");
-    // All that was sent before the mark is counted behind it: the client cannot know.
+    // Bytes sent before the mark are counted after it: the client cannot notice.
     let counting = thread::spawn(move || io::copy(&mut data, &mut io::sink()).unwrap());
     assert_eq!(line(&mut control), "\"mark\"\n");
     let start = Instant::now();
@@ -75,7 +75,7 @@ fn what_the_other_end_has_counted_must_be_possible() {
     for (number, lie) in lies.into_iter().enumerate() {
         match measure(lie) {
             Err(Error::Protocol(reason)) => {
-                assert!(reason.contains("cannot be"), "{number}: {reason}")
+                assert!(reason.contains("cannot be right"), "{number}: {reason}")
             }
             Err(Error::Lost { .. }) if number == 4 => {}
             other => panic!("{number}: {other:?}"),

@@ -1,4 +1,4 @@
-//! Both ends over loopback, and ends that do not do as they should.
+//! Both ends over loopback, and misbehaving ends.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,14 +15,14 @@ fn listener() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").unwrap()
 }
 
-/// With a server, and what it has to tell.
+/// Runs `work` with a server and its events.
 fn with_server<T>(limits: Limits, test: impl FnOnce(&Server, &Receiver<String>) -> T) -> T {
     let server = Server::new(listener(), limits).unwrap();
     let (sender, events) = channel();
     thread::scope(|scope| {
         let serving = scope.spawn(|| {
             server.serve(|event| {
-                // The test may have seen enough.
+                // The test may have stopped reading.
                 let _ = sender.send(match event {
                     Event::Begun { .. } => "begun".to_owned(),
                     Event::Tested { bytes, .. } => format!("tested {bytes}"),
@@ -51,7 +51,7 @@ fn wait_for(events: &Receiver<String>, start: &str) -> String {
     events.iter().find(|event| event.starts_with(start)).unwrap()
 }
 
-/// A client that says what it likes.
+/// A client that sends arbitrary lines.
 struct Raw(BufReader<TcpStream>);
 
 impl Raw {
@@ -82,7 +82,7 @@ impl Raw {
         raw
     }
 
-    /// And its data connection, where a test has begun.
+    /// Also opens the data connection, with a test that has begun.
     fn begun(address: SocketAddr, test: &str) -> (Self, Self) {
         let mut control = Self::introduced(address);
         let ready = control.ask(test);
@@ -96,7 +96,7 @@ impl Raw {
 
 const HELLO: &str = r#"{"hello":{"protocol":"seekwire-gauge","version":2}}"#;
 
-/// Of a stranger, who may ask for anything.
+/// The test request of an arbitrary client, without validation.
 fn test_line(kind: &str, size: &str, time: &str) -> String {
     format!(
         r#"{{"test":{{"kind":"{kind}","size":{size},"time":{time},"warm_up":0,"congestion":null,"verify":true}}}}"#
@@ -159,7 +159,7 @@ fn the_congestion_control_is_that_which_is_named() {
         let unknown = Test { congestion: Some("no-such".to_owned()), ..reno.clone() };
         let error = client.run(&unknown).unwrap_err();
         assert!(matches!(&error, Error::Test(text) if text.contains("`no-such`")), "{error}");
-        // It can still be used.
+        // The client can still be used.
         let usual = client.run(&Test { congestion: None, ..reno }).unwrap().congestion;
         assert!(["cubic", "reno"].contains(&usual.as_str()), "{usual}");
     });
@@ -194,7 +194,7 @@ fn a_server_takes_nothing_that_is_out_of_range() {
             assert!(answer.contains("refused") && answer.contains(reason), "{answer}");
             assert!(wait_for(events, "refused").contains(reason));
         }
-        // It is still there for what can be done.
+        // The client can still run valid tests.
         assert!(raw.ask(&test_line("stream", "1", "1000")).contains("ready"));
     });
 }
@@ -236,22 +236,22 @@ fn a_stranger_is_refused() {
                 r#"{"hello":{"protocol":"seekwire-gauge","version":1}}"#,
                 "version 2 of the protocol, not 1",
             ),
-            (r#"{"hello":{"protocol":"something","version":2}}"#, "how one begins"),
-            (r#"{"data":{"token":""}}"#, "nobody has asked"),
-            (r#"{"data":{"token":"00000000000000000000000000000000"}}"#, "nobody has asked"),
-            ("\"finish\"", "how one begins"),
+            (r#"{"hello":{"protocol":"something","version":2}}"#, "unexpected first message"),
+            (r#"{"data":{"token":""}}"#, "no test expects"),
+            (r#"{"data":{"token":"00000000000000000000000000000000"}}"#, "no test expects"),
+            ("\"finish\"", "unexpected first message"),
         ] {
             let answer = Raw::connect(server.local_addr()).ask(said);
             assert!(answer.contains("refused") && answer.contains(reason), "{said}: {answer}");
             assert!(wait_for(events, "refused").contains(reason));
         }
-        // One who says nothing is nothing to tell of.
+        // A connection that sends nothing causes no event.
         drop(Raw::connect(server.local_addr()));
         assert!(Client::connect(server.local_addr()).is_ok());
     });
 }
 
-/// Numbers that follow from a seed (xorshift64, Marsaglia 2003).
+/// Pseudorandom numbers from a seed (xorshift64, Marsaglia 2003).
 fn noise(mut state: u64) -> impl FnMut() -> u64 {
     move || {
         state ^= state << 13;
@@ -361,13 +361,12 @@ fn a_server_that_has_been_stopped_does_not_begin() {
 #[test]
 fn strangers_do_not_keep_others_out() {
     with_server(Limits::default(), |server, _| {
-        // As many as are heard at once, none of which says anything, and one more, whose connection
-        // is closed.
+        // The maximum number of connections without an introduction, all silent. One more is closed.
         let mut silent: Vec<_> =
             (0..32).map(|_| TcpStream::connect(server.local_addr()).unwrap()).collect();
         let mut one_more = TcpStream::connect(server.local_addr()).unwrap();
         assert_eq!(one_more.read(&mut [0]).unwrap(), 0);
-        // They are told when their time is over.
+        // The server refuses them when their time limit expires.
         let mut told = String::new();
         BufReader::new(silent.remove(0)).read_line(&mut told).unwrap();
         assert!(told.contains("refused"), "{told}");
@@ -381,7 +380,7 @@ fn a_client_that_ends_is_noticed() {
         with_server(Limits::default(), |server, events| {
             drop(Raw::begun(server.local_addr(), &test_line(kind, "1000", "60000000")));
             let told = wait_for(events, "failed");
-            assert!(told.contains("has gone"), "{kind}: {told}");
+            assert!(told.contains("lost the connection"), "{kind}: {told}");
         });
     }
 }
@@ -393,14 +392,14 @@ fn a_client_that_ends_before_its_data_connection_comes_is_noticed() {
             let mut raw = Raw::introduced(server.local_addr());
             raw.say(&test_line("stream", "1", "1000"));
             if reset {
-                // Closed with something unread: RST.
+                // Closing with unread bytes sends RST.
                 assert!(raw.0.get_ref().peek(&mut [0]).unwrap() == 1);
             } else {
                 assert!(raw.hear().contains("ready"));
             }
             drop(raw);
             let told = wait_for(events, "failed");
-            assert!(told.contains("has gone"), "{told}");
+            assert!(told.contains("lost the connection"), "{told}");
         }
         // There is room for the next one.
         let mut client = Client::connect(server.local_addr()).unwrap();
@@ -434,8 +433,8 @@ fn a_client_that_is_interrupted_leaves_the_server_free() {
                 running.join().unwrap()
             });
             assert!(matches!(ended, Err(Error::Interrupted)), "{kind}: {ended:?}");
-            // Else the test would have a minute to go.
-            assert!(wait_for(events, "failed").contains("has gone"), "{kind}");
+            // Without it the test would run for another minute.
+            assert!(wait_for(events, "failed").contains("lost the connection"), "{kind}");
         }
         // The next test connects again.
         assert!(client.run(&Test::new(Kind::Stream, 1, SHORT)).is_ok());
@@ -444,7 +443,7 @@ fn a_client_that_is_interrupted_leaves_the_server_free() {
 
 #[test]
 fn who_waits_for_an_answer_or_for_better_times_can_be_interrupted() {
-    // Nobody accepts, and so nobody answers.
+    // No connection is accepted, so none is answered.
     let silent = listener();
     let asked = AtomicUsize::new(0);
     let soon = || asked.fetch_add(1, Ordering::Relaxed) > 3;
@@ -474,7 +473,7 @@ fn who_persists_gets_a_turn_as_soon_as_there_is_one() {
             running.join().unwrap().unwrap();
         });
     });
-    // What does not pass is not waited for.
+    // A permanent failure is not retried.
     let address = listener().local_addr().unwrap();
     let ended =
         Client::of(address).persist(&Test::new(Kind::Stream, 1, SHORT), Test::MAX_TIME, &|| false);
@@ -531,7 +530,7 @@ fn another_server_is_not_taken_for_one() {
             let (mut stream, _) = listener.accept().unwrap();
             stream.write_all(format!("{said}\n").as_bytes()).unwrap();
             let mut heard = Vec::new();
-            // Until the client has had enough.
+            // Until the client disconnects.
             let _ = stream.read_to_end(&mut heard);
         });
         assert!(matches!(Client::connect(address), Err(Error::Protocol(_))));

@@ -1,4 +1,4 @@
-//! A client whose link is gone, so that nothing tells the server that it is.
+//! A client whose link has failed, so that the server receives no end of its connection.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 use seekwire_gauge::{Client, Error, Event, Kind, Limits, Server, Test};
 use seekwire_testbed::{Side, Testbed};
 
-/// Also if an assertion fails: the scope waits for the server.
+/// Stops the server even if an assertion fails: the scope waits for it.
 struct StopAtEnd<'a>(&'a Server);
 
 impl Drop for StopAtEnd<'_> {
@@ -25,7 +25,7 @@ impl Drop for StopAtEnd<'_> {
 fn a_client_without_a_link_is_noticed_long_before_its_test_is_over() {
     let testbed = match Testbed::new() {
         Ok(testbed) => testbed,
-        // Past the test harness, which swallows what a test that passes has to say.
+        // Bypasses the test harness, which discards the output of tests that pass.
         Err(error) => return drop(writeln!(std::io::stderr(), "not run: {error}")),
     };
     let [near, far] = [Side::Near, Side::Far].map(|side| testbed.end(side));
@@ -47,7 +47,7 @@ fn a_client_without_a_link_is_noticed_long_before_its_test_is_over() {
         let mut unplug = Command::new("ip");
         unplug.args(["link", "set", "near", "down"]);
         assert!(near.run(|| unplug.status()).unwrap().unwrap().success());
-        // A neighbour of the server's, who would have to wait for a minute and a half else.
+        // Another client of the server, which would otherwise wait for a minute and a half.
         let second = far.run(|| {
             let test = Test::new(Kind::Stream, 100, Duration::from_millis(10));
             Client::of(server.local_addr()).persist(&test, Duration::from_secs(40), &|| false)

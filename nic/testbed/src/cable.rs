@@ -20,16 +20,16 @@ const UP: u32 = 1;
 const IPV4: u8 = 2;
 /// Network of the two addresses.
 const PREFIX: u8 = 30;
-/// The interface of a namespace that is there from its beginning.
+/// The interface that every new namespace has.
 const LOOPBACK: u32 = 1;
 
 /// TC_H_ROOT and TC_LINKLAYER_ETHERNET of linux/pkt_sched.h.
 const ROOT: u32 = u32::MAX;
 const ETHERNET: u8 = 1;
-/// The bucket: a packet of the largest size that segmentation makes, with its headers, and
-/// something for the timer's delay.
+/// Bucket size: the largest packet that segmentation offload makes, with its headers, and an
+/// allowance for the timer's delay.
 const BURST: u32 = 256 << 10;
-/// Bytes that wait at most; more are dropped.
+/// Maximum number of queued bytes; more are dropped.
 const QUEUE: u32 = 1 << 20;
 
 const CAPABILITY: &str = "CAP_NET_ADMIN";
@@ -48,7 +48,7 @@ pub(crate) fn lay(near: &End, far: &End) -> Result<(), Error> {
             .nested_linkinfo()
             .push_kind(c"veth");
         order(&mut socket, &request).map_err(|source| error(LAY, "veth", source))?;
-        // The bindings have no words for the other end, so the kernel has named it.
+        // The bindings cannot name the other end, so the kernel has chosen its name.
         let other = index("veth0").map_err(|source| error(LAY, "veth", source))?;
         let mut request = rt_link::Request::new().op_setlink_do(&header(other, 0));
         let descriptor = far.namespace.file().as_raw_fd().unsigned_abs();
@@ -61,7 +61,7 @@ pub(crate) fn lay(near: &End, far: &End) -> Result<(), Error> {
     Ok(())
 }
 
-/// Address and links of an end, in its namespace.
+/// Sets up the address and links of an end in its namespace.
 fn switch_on(end: &End) -> io::Result<()> {
     let mut socket = NetlinkSocket::new();
     let index = index(end.interface)?;
@@ -76,14 +76,14 @@ fn switch_on(end: &End) -> io::Result<()> {
     Ok(())
 }
 
-/// The rate of an interface of this thread's namespace; 0: as fast as it can.
+/// Limits the rate of an interface of this thread's namespace; 0 removes the limit.
 pub(crate) fn limit(interface: &str, bits_per_second: u64) -> Result<(), Error> {
     let run = || -> io::Result<()> {
         let mut socket = NetlinkSocket::new();
         let header = Tcmsg { ifindex: index(interface)? as i32, parent: ROOT, ..Tcmsg::new() };
         if bits_per_second == 0 {
             return match order(&mut socket, &tc::Request::new().op_delqdisc_do(&header)) {
-                // There was none.
+                // There was no limit.
                 Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => Ok(()),
                 done => done,
             };
@@ -108,7 +108,7 @@ pub(crate) fn limit(interface: &str, bits_per_second: u64) -> Result<(), Error> 
     run().map_err(|source| error(LIMIT, "sch_tbf", source))
 }
 
-/// A default route through an interface of this thread's namespace.
+/// Adds a default route through an interface of this thread's namespace.
 pub(crate) fn add_default_route(interface: &str) -> Result<(), Error> {
     // RT_TABLE_MAIN, RTPROT_STATIC, RT_SCOPE_LINK, RTN_UNICAST.
     let (table, protocol, scope, unicast) = (254, 4, 253, 1);
@@ -132,7 +132,7 @@ fn header(index: u32, flags: u32) -> Ifinfomsg {
     Ifinfomsg { ifi_index: index as i32, ifi_flags: flags, ifi_change: flags, ..Ifinfomsg::new() }
 }
 
-/// The number of an interface of this thread's namespace.
+/// The index of an interface of this thread's namespace.
 fn index(interface: &str) -> io::Result<u32> {
     let name = CString::new(interface)?;
     let mut request = rt_link::Request::new().op_getlink_do(&Ifinfomsg::new());

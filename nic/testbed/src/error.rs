@@ -1,49 +1,49 @@
-//! Errors of this crate, each with what to do about it.
+//! Errors of this crate, each with its remedy.
 
 use std::io;
 
 use rustix::io::Errno;
 
-/// Why there is no testbed here, or no quota.
+/// Reasons why a testbed or a quota cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel does not let this process.
+    /// This process lacks a capability.
     #[error(
         "cannot {what}: it needs the capability {capability}: run this with sudo, or give the container \
          --cap-add {}", capability.trim_start_matches("CAP_")
     )]
     NotPermitted {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What it takes.
+        /// The capability that it needs.
         capability: &'static str,
     },
-    /// The kernel cannot do it.
+    /// The kernel lacks a module.
     #[error("cannot {what}: this kernel has no {module}; try `modprobe {module}`")]
     Unsupported {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What it lacks.
+        /// The missing module.
         module: &'static str,
     },
-    /// No cgroup can be made in which processor time is limited.
+    /// No cgroup that limits processor time can be created.
     #[error(
         "cannot limit processor time: {0}; it needs a cgroup with the cpu controller that this user may write to: run \
          this with sudo, or under `systemd-run --user --scope -p Delegate=yes`"
     )]
     NoQuota(String),
-    /// Anything else that the system refused.
+    /// Any other failure of a system call.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// `capability` is what is missing when it is a matter of permission.
+    /// `capability` is named in the error if `source` is a lack of permission.
     pub(crate) fn new(
         what: &'static str,
         capability: &'static str,

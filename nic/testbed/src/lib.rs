@@ -31,7 +31,7 @@
 //! changed, except that a quota makes a cgroup: below the one that this process is in, or, with
 //! cgroup v2, below the next one above that passes the cpu controller on.
 //!
-//! It does not start servers, wait for them or kill them: that is for who knows them.
+//! It does not start servers, wait for them or kill them: that is left to the caller.
 
 #![forbid(unsafe_code)]
 
@@ -51,13 +51,14 @@ pub use quota::CpuQuota;
 /// One of the two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// Usually that of the client.
+    /// Usually the client's end.
     Near,
-    /// Usually that of the server.
+    /// Usually the server's end.
     Far,
 }
 
-/// Two network namespaces, joined. They go when this is dropped and no process is left in them.
+/// Two joined network namespaces. They are removed when this is dropped and no process is left in
+/// them.
 #[derive(Debug)]
 pub struct Testbed {
     near: End,
@@ -65,7 +66,7 @@ pub struct Testbed {
 }
 
 impl Testbed {
-    /// Makes both namespaces, with links that are up, loopback among them.
+    /// Creates both namespaces, with all links up, including loopback.
     ///
     /// # Errors
     ///
@@ -97,26 +98,26 @@ pub struct End {
 }
 
 impl End {
-    /// `address` is of 198.18.0.0/15, which is set aside for benchmarks (RFC 2544).
+    /// `address` belongs to 198.18.0.0/15, which is reserved for benchmarks (RFC 2544).
     fn new(interface: &'static str, address: Ipv4Addr) -> Result<Self, Error> {
         Ok(Self { namespace: Namespace::new()?, interface, address })
     }
 
-    /// Its address, which the other end can reach.
+    /// The address of this end, which the other end can reach.
     #[must_use]
     pub fn address(&self) -> Ipv4Addr {
         self.address
     }
 
-    /// The name of its interface: `near` or `far`.
+    /// The name of this end's interface: `near` or `far`.
     #[must_use]
     pub fn interface(&self) -> &str {
         self.interface
     }
 
-    /// Runs `work` in a thread of its own that is in the namespace: sockets that it makes and
-    /// processes that it starts are there, too, and stay there. A panic of `work` goes on in the
-    /// caller.
+    /// Runs `work` in a thread of its own inside the namespace. Sockets that it creates and
+    /// processes that it starts belong to the namespace for good. A panic of `work` is resumed in
+    /// the caller.
     ///
     /// # Errors
     ///
@@ -125,7 +126,7 @@ impl End {
         self.namespace.run(work)
     }
 
-    /// Starts a program in the namespace. It is the caller's to wait for.
+    /// Starts a program in the namespace. The caller has to wait for it.
     ///
     /// # Errors
     ///
@@ -135,9 +136,9 @@ impl End {
         self.run(|| command.spawn()).map_err(io::Error::other)?
     }
 
-    /// Makes what this end sends slower: at most so many bits per second (decimal), by a token
-    /// bucket (tc-tbf(8)). Zero takes the limit away. A limit sees the packets that the stack hands
-    /// to the interface, so one of up to 64 KiB counts once.
+    /// Limits the sending rate of this end, in bits per second (decimal), with a token bucket
+    /// (tc-tbf(8)). Zero removes the limit. It applies to the packets that the stack hands to the
+    /// interface, so a packet of up to 64 KiB counts once.
     ///
     /// # Errors
     ///
@@ -146,7 +147,7 @@ impl End {
         self.run(|| cable::limit(self.interface, bits_per_second))?
     }
 
-    /// Sends to the other end whatever is for addresses that are elsewhere.
+    /// Adds a default route to the other end.
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@ pub(crate) struct Namespace(File);
 
 impl Namespace {
     pub(crate) fn new() -> Result<Self, Error> {
-        // A namespace belongs to a thread; this one has nothing else to do.
+        // unshare affects only the calling thread, so a thread of its own calls it.
         let file = in_thread(|| {
             unshare(CloneFlags::CLONE_NEWNET)?;
             File::open("/proc/thread-self/ns/net")

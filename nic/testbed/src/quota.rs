@@ -14,10 +14,10 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::error::Error;
 
-/// Directories of ours; the process and a number of its own follow.
+/// Prefix of our directories' names; the process id and a counter follow.
 const PREFIX: &str = "seekwire-quota-";
 /// Short, so that a process that has used up its share waits a few milliseconds, not a hundred; not
-/// shorter than the slices that the kernel deals out (5 ms).
+/// shorter than the slices that the kernel distributes (5 ms).
 const PERIOD_US: u64 = 10_000;
 /// The kernel takes no less (min_cfs_quota_period).
 const LEAST_QUOTA_US: u64 = 1_000;
@@ -42,9 +42,9 @@ pub struct CpuQuota {
 }
 
 impl CpuQuota {
-    /// A share in percent of one processor: 50 is half of one, 200 all of two. One below 10, which
-    /// is a millisecond of every ten, is a millisecond of a longer time; it is at least 0.1. What an
-    /// earlier process was killed before it could remove is removed, too.
+    /// Creates a group with a share in percent of one processor: 50 is half of one, 200 all of two.
+    /// A share of 10 is one millisecond of every ten; a smaller one is one millisecond of a longer
+    /// period. The least is 0.1. Groups left behind by killed processes are also removed.
     ///
     /// # Errors
     ///
@@ -74,8 +74,8 @@ impl CpuQuota {
         done.map_err(|source| Error::NoQuota(format!("{}: {source}", group.path.display())))
     }
 
-    /// Puts a process into the group, with all its threads. Processes that it starts from now on
-    /// are in it, too.
+    /// Puts a process with all its threads into the group. Processes that it starts from now on
+    /// also belong to the group.
     ///
     /// # Errors
     ///
@@ -85,18 +85,18 @@ impl CpuQuota {
         put.map_err(|source| Error::NoQuota(format!("process {process}: {source}")))
     }
 
-    /// Its directory.
+    /// The directory of the cgroup.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.group.path
     }
 
-    /// How often its processes were stopped because they had used up their share, and for how long
-    /// in all, in nanoseconds.
+    /// How often the processes were throttled because they had used up their share, and for how
+    /// many nanoseconds in total.
     ///
     /// # Errors
     ///
-    /// [`Error::NoQuota`]: the kernel does not say.
+    /// [`Error::NoQuota`]: the kernel does not report it.
     pub fn throttled(&self) -> Result<(u64, u64), Error> {
         let path = self.group.path.join("cpu.stat");
         let text = fs::read_to_string(&path)
@@ -119,11 +119,11 @@ enum Version {
     Two,
 }
 
-/// Where groups with the cpu controller can be made.
+/// A hierarchy in which groups with the cpu controller can be created.
 #[derive(Debug, PartialEq, Eq)]
 struct Hierarchy {
     version: Version,
-    /// The first of these in which one can be made, from the inmost outwards.
+    /// Candidate parents of a new group, from the innermost outwards.
     parents: Vec<PathBuf>,
 }
 
@@ -173,13 +173,13 @@ impl Hierarchy {
         None
     }
 
-    /// Removes groups whose processes have died without doing so.
+    /// Removes groups whose owners died without removing them.
     fn sweep(&self) {
         let entries =
             self.parents.iter().filter_map(|parent| fs::read_dir(parent).ok()).flatten().flatten();
         let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
         for path in ours.map(|entry| entry.path()) {
-            // Somebody else may be sweeping, too.
+            // Another process may also be sweeping.
             let Ok(lock) = File::open(&path) else { continue };
             if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
                 drop(Group { version: self.version, path, _lock: lock });
@@ -214,15 +214,15 @@ impl<'a> Mount<'a> {
         })
     }
 
-    /// Where a group of the hierarchy is to be seen.
+    /// The path at which a group of the hierarchy is visible.
     fn inside(&self, group: &str) -> Option<PathBuf> {
         let below = Path::new(group).strip_prefix(self.root).ok()?;
-        // Joining nothing would add a slash.
+        // Joining an empty path would add a slash.
         Some(Path::new(self.point).components().chain(below.components()).collect())
     }
 }
 
-/// A directory of the hierarchy, held by a lock for as long as its process lives.
+/// A directory of the hierarchy, locked while its process lives.
 #[derive(Debug)]
 struct Group {
     version: Version,
@@ -242,7 +242,7 @@ impl Group {
                     Ok(Some(lock)) => {
                         return Ok(Self { version: hierarchy.version, path, _lock: lock });
                     }
-                    // Somebody sweeps, and this name is his.
+                    // Another process is sweeping this name.
                     Ok(None) => {}
                     Err(error) => {
                         reason = format!("{}: {error}", path.display());
@@ -258,7 +258,7 @@ impl Group {
         fs::write(self.path.join(file), text)
     }
 
-    /// Kills all that are in it, and waits for their end.
+    /// Kills all processes of the group and waits until they have ended.
     fn clear(&self) -> io::Result<()> {
         loop {
             let processes = self.processes()?;
@@ -273,7 +273,7 @@ impl Group {
                     Err(error) => return Err(error.into()),
                 }
             }
-            // A number may have been given away before it was opened, but not since.
+            // A process id may have been reused before pidfd_open, but not since.
             let still = self.processes()?;
             for (_, handle) in handles.iter().filter(|(process, _)| still.contains(process)) {
                 match pidfd_send_signal(handle, Signal::KILL) {
@@ -293,13 +293,13 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // What cannot be removed now is when the next quota is made.
+        // If it cannot be removed now, the next quota removes it.
         let _ = self.clear();
         let _ = fs::remove_dir(&self.path);
     }
 }
 
-/// None: one who sweeps has come between the making and the locking.
+/// Returns `None` if a sweep intervened between the creation and the lock.
 fn make(path: &Path) -> io::Result<Option<File>> {
     fs::create_dir(path)?;
     let locked = File::open(path).and_then(|lock| {

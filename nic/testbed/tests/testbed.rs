@@ -147,7 +147,7 @@ fn a_quota_holds_back_who_is_in_it_and_goes_with_them() {
     let path = quota.path().to_owned();
     let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
     quota.add(busy.id()).unwrap();
-    // It wants ten times as much as it gets, so this comes to an end.
+    // The process demands ten times its share, so it is throttled soon.
     while quota.throttled().unwrap().0 == 0 {
         thread::yield_now();
     }
