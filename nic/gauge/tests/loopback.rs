@@ -309,9 +309,9 @@ fn clients_and_tests_are_limited() {
             Raw::begun(server.local_addr(), &test_line("stream-back", "1000", "60000000"));
         let mut second = Client::connect(server.local_addr()).unwrap();
         let error = second.run(&Test::new(Kind::Stream, 1, SHORT)).unwrap_err();
-        assert!(matches!(&error, Error::Busy(text) if text.contains("measuring")), "{error}");
+        assert!(matches!(&error, Error::Busy(text) if text.contains("running a test")), "{error}");
         let error = Client::connect(server.local_addr()).unwrap_err();
-        assert!(matches!(&error, Error::Busy(text) if text.contains("2 clients")), "{error}");
+        assert!(matches!(&error, Error::Busy(text) if text.contains("clients (2)")), "{error}");
         // When the first has gone, there is room.
         drop((control, data));
         wait_for(events, "failed");
@@ -325,7 +325,7 @@ fn a_client_without_a_wish_is_not_kept() {
     with_server(limits, |server, events| {
         let mut raw = Raw::introduced(server.local_addr());
         assert!(raw.hear().contains("failed") && raw.hear().is_empty());
-        assert!(wait_for(events, "failed").contains("said nothing"));
+        assert!(wait_for(events, "failed").contains("sent nothing"));
     });
 }
 
@@ -413,7 +413,7 @@ fn one_that_says_more_before_its_data_connection_comes_is_given_up() {
         let mut raw = Raw::introduced(server.local_addr());
         assert!(raw.ask(&test_line("stream", "1", "1000")).contains("ready"));
         let answer = raw.ask("\"mark\"");
-        assert!(answer.contains("failed") && answer.contains("something else"), "{answer}");
+        assert!(answer.contains("failed") && answer.contains("another request"), "{answer}");
     });
 }
 
@@ -452,7 +452,7 @@ fn who_waits_for_an_answer_or_for_better_times_can_be_interrupted() {
     with_server(Limits::default(), |server, events| {
         let _first = Raw::begun(server.local_addr(), &test_line("stream-back", "1000", "60000000"));
         let mut second = Client::of(server.local_addr());
-        let is_told = || events.try_iter().any(|event| event.contains("somebody else"));
+        let is_told = || events.try_iter().any(|event| event.contains("another client"));
         let ended = second.persist(&Test::new(Kind::Stream, 1, SHORT), Test::MAX_TIME, &is_told);
         assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
     });

@@ -9,65 +9,65 @@ use crate::order::{self, Device};
 use crate::plan::{Along, Fate, Item, Plan};
 use crate::setting::{Group, Key, Value};
 
-/// What came of a plan.
+/// The result of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// The interface, by the name that it has now: it may have been given another one.
+    /// The present name of the interface, which may have been renamed.
     #[serde(skip)]
     pub interface: String,
     /// One for each key of the plan.
     pub outcomes: Vec<Outcome>,
-    /// Everything else that is not as it was.
+    /// Other keys that changed.
     pub along: Vec<Along>,
-    /// Of a restoration: what somebody else has changed meanwhile, which is left alone. `before`
-    /// is what was saved.
+    /// After a restoration: keys that others have changed since, which are left alone. `before` is
+    /// the saved value.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<Along>,
 }
 
-/// What came of one key.
+/// The result of one key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Outcome {
     /// The key.
     pub key: Key,
-    /// What it was; none: the interface does not have it.
+    /// The value before; `None` if the interface does not have the key.
     pub before: Option<Value>,
-    /// What it should become.
+    /// The requested value.
     pub target: Value,
-    /// What it is.
+    /// The value now.
     pub after: Option<Value>,
-    /// What was done.
+    /// The outcome for the key.
     pub result: Verdict,
-    /// Whether the plan has failed where the interface does not have the key.
+    /// True if the plan fails when the interface does not have the key.
     #[serde(skip)]
     required: bool,
 }
 
-/// What was done about a key.
+/// The outcome for one key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It was changed.
+    /// The key was changed.
     Changed,
-    /// It was as it should be.
+    /// The key had the requested value already.
     AlreadySo,
-    /// The driver does not let it be changed.
+    /// The driver does not allow changes of the key.
     Fixed,
-    /// The interface does not have it.
+    /// The interface does not have the key.
     Absent,
-    /// The kernel or the driver did not do it: why.
+    /// The kernel or the driver did not change the key, with the reason.
     Refused(String),
 }
 
 impl Report {
-    /// Whether all is as it should be. What a profile names and the interface does not have does
-    /// not count.
+    /// True if every key has its requested value. Keys of a profile that the interface does not
+    /// have do not count.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.missing().next().is_none()
     }
 
-    /// The keys that are not as they should be.
+    /// The keys that do not have their requested values.
     pub fn missing(&self) -> impl Iterator<Item = &Key> {
         let missing = self.outcomes.iter().filter(|outcome| match outcome.result {
             Verdict::Changed | Verdict::AlreadySo => false,
@@ -78,7 +78,7 @@ impl Report {
     }
 }
 
-/// Makes the requests of a plan, and reads what has become of the interface.
+/// Makes the requests of a plan, and reads the resulting state of the interface.
 pub(crate) fn apply(
     device: &mut impl Device,
     before: &Interface,
@@ -121,7 +121,7 @@ pub(crate) fn apply(
     Ok(Report { interface: after.name.clone(), outcomes, along, others: Vec::new() })
 }
 
-/// Why a key is not what it was set to, though the kernel did not refuse.
+/// The reason why a key does not have its requested value although the kernel did not refuse it.
 fn unsaid(item: &Item, after: &Interface) -> String {
     if item.key.group == Group::Feature && item.target == Value::Switch(true) {
         let on = |name: &str| after.feature(name).is_some_and(|feature| feature.active);
@@ -132,6 +132,6 @@ fn unsaid(item: &Item, after: &Interface) -> String {
     match after.value(&item.key) {
         Some(is) if Some(is) == item.before => format!("the driver keeps it {is}"),
         Some(is) => format!("the driver has made it {is}"),
-        None => "the interface has it no more".to_owned(),
+        None => "the interface no longer has it".to_owned(),
     }
 }

@@ -1,9 +1,9 @@
-//! Which features need which others, as the kernel enforces it (net/core/dev.c,
+//! Dependences between features, as the kernel enforces them (net/core/dev.c,
 //! `netdev_fix_features`).
 
 use std::collections::BTreeMap;
 
-/// Of each group one is needed.
+/// Groups of features; at least one of each group is needed.
 type Needs = &'static [&'static [&'static str]];
 
 const SEGMENTATION: &[&str] = &["tx-scatter-gather"];
@@ -23,12 +23,12 @@ const NEEDS: &[(&str, Needs)] = &[
     ("tls-hw-rx-offload", &[CHECKSUM_RECEIVED]),
 ];
 
-/// What a feature needs.
+/// The groups of features that a feature needs.
 pub(crate) fn needs(feature: &str) -> Needs {
     NEEDS.iter().find(|(name, _)| *name == feature).map_or(&[], |(_, needs)| needs)
 }
 
-/// How many features have to be there one after the other before this one.
+/// Length of the longest chain of features that must be on before this one.
 pub(crate) fn depth(feature: &str) -> usize {
     needs(feature)
         .iter()
@@ -38,12 +38,12 @@ pub(crate) fn depth(feature: &str) -> usize {
         .unwrap_or(0)
 }
 
-/// The group that a feature needs and of which none is on.
+/// A group that a feature needs and of which none is on.
 pub(crate) fn missing(feature: &str, on: impl Fn(&str) -> bool) -> Option<&'static [&'static str]> {
     needs(feature).iter().copied().find(|group| !group.iter().any(|need| on(need)))
 }
 
-/// What is left on of `wanted` features when those have gone whose needs are not met.
+/// Turns off those of the `wanted` features whose needs are not met.
 pub(crate) fn resolve(mut wanted: BTreeMap<String, bool>) -> BTreeMap<String, bool> {
     let mut names: Vec<String> = wanted.keys().cloned().collect();
     names.sort_by_key(|name| depth(name));

@@ -1,27 +1,27 @@
-//! Errors of this crate, each with what to do about it.
+//! Errors of this crate, each with its remedy.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why an interface could not be read or changed.
+/// Reasons why an interface could not be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no interface of that name in this network namespace.
+    /// No interface of this network namespace has that name.
     #[error("there is no interface `{0}` here; `seekwire nic show` lists them")]
     NoSuchInterface(String),
-    /// It was there when its state was saved.
+    /// The interface has left the network namespace since its state was saved.
     #[error(
         "{0} is not in this network namespace any more; if it was moved to another one, it has taken its settings along: \
          move it back (`ip netns exec NAMESPACE ip link set {0} netns PID`), then run `seekwire nic restore {0}`"
     )]
     Gone(String),
-    /// It is there, but the device behind it is not present.
+    /// The interface exists, but its driver has detached the device.
     #[error(
         "the device of {0} does not answer: its driver has detached it, as for the moment of a reset or while it \
          sleeps; try again"
     )]
     Detached(String),
-    /// The kernel lets this process read, but not change.
+    /// This process may read the interface but not change it.
     #[error(
         "changing {0} needs the capability CAP_NET_ADMIN in its network namespace: run this command with sudo, \
          or give the container --cap-add NET_ADMIN"
@@ -30,12 +30,13 @@ pub enum Error {
     /// The kernel refused a request.
     #[error("{what}: {reason}")]
     Kernel {
-        /// What was asked of it.
+        /// The request.
         what: String,
-        /// What it said.
+        /// The kernel's error.
         reason: String,
     },
-    /// The interface has a default route, and the caller did not allow to change such a one.
+    /// The interface carries the default route, and the caller did not allow changes of such an
+    /// interface.
     #[error(
         "{0} carries the default route: changing it may cut this host off for a moment; to change it \
          anyway, add --default-route"
@@ -58,7 +59,7 @@ pub enum Error {
     Busy {
         /// The interface.
         name: String,
-        /// Its process id, if known.
+        /// The process id, if known.
         process: Option<u32>,
     },
     /// Two settings exclude each other.
@@ -66,7 +67,7 @@ pub enum Error {
     Conflict {
         /// The feature that is to be on.
         feature: String,
-        /// What it needs.
+        /// The feature that it needs.
         needs: String,
     },
     /// Nothing has been changed that could be restored.
@@ -83,10 +84,10 @@ pub enum Error {
     State {
         /// The file or directory.
         path: PathBuf,
-        /// What went wrong.
+        /// The system's error.
         source: io::Error,
     },
-    /// Saved states belong to another user, so this process cannot see whether there are any.
+    /// The directory of saved states belongs to another user, so this process cannot read it.
     #[error("{}: not readable for this user: only its owner can see whether interfaces have been changed", .0.display())]
     Closed(PathBuf),
     /// The saved state has been damaged.
@@ -97,7 +98,7 @@ pub enum Error {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect of the file.
         reason: String,
     },
 }

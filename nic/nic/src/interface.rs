@@ -9,57 +9,57 @@ use crate::setting::{Group, Key, Value};
 /// --json` prints.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Interface {
-    /// Its name now.
+    /// The present name.
     pub name: String,
-    /// Its number in the network namespace: stays when it is renamed; when it is deleted, another
-    /// gets it only by request.
+    /// The index in the network namespace. It survives renaming; after deletion, another interface
+    /// gets it only on request.
     pub index: u32,
-    /// The address of the hardware (MAC), that which the device came with if it tells; none of
-    /// what is not Ethernet.
+    /// The hardware address (MAC): the permanent one if the device reports it. `None` if the
+    /// interface is not Ethernet.
     pub address: Option<String>,
-    /// Whether `address` is the one that the device came with.
+    /// True if `address` is the permanent address of the device.
     #[serde(skip)]
     pub has_permanent_address: bool,
-    /// Where the device is plugged in, as `pci/0000:01:00.0`; none of a virtual interface.
+    /// Bus and position of the device, such as `pci/0000:01:00.0`; `None` for a virtual interface.
     #[serde(skip)]
     pub bus: Option<String>,
-    /// The driver, or the kind of a virtual interface (`veth`); none for loopback.
+    /// The driver, or the kind of a virtual interface (`veth`); `None` for loopback.
     pub driver: Option<String>,
-    /// The kind of a virtual interface; none of a device.
+    /// The kind of a virtual interface; `None` for a device.
     #[serde(skip)]
     pub kind: Option<String>,
     /// Largest packet in bytes.
     pub mtu: u32,
-    /// Megabits per second; none where the driver does not know, or there is no link.
+    /// Megabits per second; `None` if the driver does not report it or the link is down.
     pub speed_mbps: Option<u32>,
     /// `half` or `full`.
     pub duplex: Option<&'static str>,
-    /// Whether it has been switched on.
+    /// True if the interface is administratively up.
     pub up: bool,
-    /// Whether traffic by a default route leaves through it, or through a bridge, bond or VLAN
-    /// that it is below.
+    /// True if traffic on a default route leaves through the interface, or through a bridge, bond or
+    /// VLAN on top of it.
     pub default_route: bool,
-    /// How many queues it has.
+    /// The numbers of queues.
     pub queues: Queues,
     /// Offloads, in the kernel's order.
     pub features: Vec<Feature>,
-    /// When it interrupts the CPU; empty where the driver has no such settings.
+    /// Interrupt coalescing; empty if the driver has no such settings.
     pub coalescing: Vec<Parameter>,
-    /// Sizes of the rings between driver and interface; empty where there are none.
+    /// Sizes of the rings between driver and interface; empty if there are none.
     pub rings: Vec<Parameter>,
     /// The driver's own flags.
     pub private_flags: Vec<Parameter>,
 }
 
-/// Queues, each of which can be served by a CPU of its own.
+/// Queues, each of which a different CPU can serve.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Queues {
     /// For receiving.
     pub rx: u32,
     /// For sending.
     pub tx: u32,
-    /// Channels that the driver has set up, each an interrupt with its queues; empty where it does
-    /// not say.
+    /// Channels of the driver, each an interrupt with its queues; empty if the driver does not
+    /// report them.
     pub channels: Vec<Parameter>,
 }
 
@@ -68,34 +68,34 @@ pub struct Queues {
 pub struct Feature {
     /// The kernel's name.
     pub name: String,
-    /// Whether it works now.
+    /// True if the feature is in effect.
     pub active: bool,
-    /// Whether it was asked for. It is not active all the same while something that it needs is
+    /// True if the feature was requested. It is still not active while a feature that it needs is
     /// off.
     pub wanted: bool,
-    /// Whether it can be changed; false: fixed by the driver.
+    /// True if the feature can be changed, false if the driver has fixed it.
     pub changeable: bool,
-    /// What it means for messages.
+    /// Its effect on messages.
     pub meaning: &'static str,
 }
 
 /// One setting other than an offload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Parameter {
-    /// That of ethtool(8); the driver's for a private flag.
+    /// The name in ethtool(8); for a private flag, the driver's name.
     pub name: String,
-    /// What it is set to.
+    /// The present value.
     pub value: Value,
-    /// The largest value that the interface takes, where it says so.
+    /// The largest value that the interface accepts, if it reports one.
     pub maximum: Option<u32>,
-    /// What it means for messages.
+    /// Its effect on messages.
     pub meaning: &'static str,
 }
 
 impl Feature {
     pub(crate) fn new(name: String, active: bool, wanted: bool, changeable: bool) -> Self {
         let meaning = meaning::feature(&name);
-        // What nobody can ask for was never asked for by anybody else.
+        // A fixed feature cannot be requested, so its present state counts as wanted.
         Self { name, active, wanted: if changeable { wanted } else { active }, changeable, meaning }
     }
 }
@@ -107,8 +107,8 @@ impl Interface {
         self.features.iter().find(|feature| feature.name == name)
     }
 
-    /// What a key is set to now: for a feature, whether it works. None: the interface does not have
-    /// it.
+    /// The present value of a key; for a feature, whether it is active. `None` if the interface does
+    /// not have the key.
     #[must_use]
     pub fn value(&self, key: &Key) -> Option<Value> {
         if key.group == Group::Feature {
@@ -131,7 +131,7 @@ impl Interface {
         }
     }
 
-    /// Every key, with what it is set to.
+    /// Every key with its present value.
     pub fn values(&self) -> impl Iterator<Item = (Key, Value)> {
         let features = self
             .features
@@ -147,7 +147,7 @@ impl Interface {
     }
 }
 
-/// An interface as a good network adapter would be, for tests: 4 fixed features, coalescing, rings,
+/// An interface like that of a good network adapter, for tests: 4 fixed features, coalescing, rings,
 /// a private flag.
 #[cfg(test)]
 pub(crate) fn sample() -> Interface {

@@ -5,9 +5,9 @@
 //! session     begin: lock, save; apply; end: put back          restore
 //!   saved     the state before, in a file
 //!     private      a directory whose files are closed to others
-//!   change    what came of each key of a plan
-//!     order        its requests, in an order that drivers take
-//!     plan    what is so already, what cannot be, what comes first
+//!   change    carries out a plan and reports the result of each key
+//!     order        the requests, in an order that drivers accept
+//!     plan    what to change, in which order, and what cannot be changed
 //!       dependence   which features need which
 //!       profile      named sets of settings
 //!       setting      KEY=VALUE
@@ -31,8 +31,8 @@
 //! # Ok::<(), seekwire_nic::Error>(())
 //! ```
 //!
-//! It changes nothing but the interface that it is told to, and nothing that survives a restart of
-//! the host. It does not set addresses, routes, the MTU or the number of queues.
+//! It changes only the given interface, and nothing that survives a restart of the host. It does not
+//! set addresses, routes, the MTU or the number of queues.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What each switch of an interface means for messages, in one line.
+//! The effect of each setting of an interface on messages, in one line.
 
 /// Feature names as the kernel has them (net/ethtool/common.c, `netdev_features_strings`).
 const FEATURES: &[(&str, &str)] = &[
@@ -93,15 +93,15 @@ const FEATURES: &[(&str, &str)] = &[
     ),
     ("hw-tc-offload", "rules of tc run in the interface"),
     ("l2-fwd-offload", "the interface forwards to macvlan interfaces by itself"),
-    ("loopback", "for tests: what is sent comes back, nothing reaches the network"),
+    ("loopback", "for tests: sent packets come back, nothing reaches the network"),
     ("rx-fcs", "for captures: packets come with their Ethernet checksum"),
-    ("rx-all", "for captures: broken packets are received, too"),
+    ("rx-all", "for captures: broken packets are also received"),
     ("fcoe-mtu", "frames may be as long as storage traffic (FCoE) needs"),
     ("hsr-tag-ins-offload", "the interface puts tags of redundant rings (HSR, PRP) on"),
     ("hsr-tag-rm-offload", "the interface takes tags of redundant rings (HSR, PRP) off"),
     ("hsr-fwd-offload", "the interface forwards in redundant rings (HSR) by itself"),
     ("hsr-dup-offload", "the interface sends twice in redundant rings (HSR, PRP) by itself"),
-    // Older kernels listed these properties of drivers, too.
+    // Older kernels also listed these properties of drivers.
     ("tx-lockless", "a property of the driver: it needs no lock to send"),
     ("netns-local", "a property of the driver: it stays in its network namespace"),
     ("vlan-challenged", "a property of the driver: it cannot carry VLANs"),

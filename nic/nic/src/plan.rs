@@ -1,5 +1,5 @@
-//! A plan to give an interface some settings: what is already so, what cannot be, what has to come
-//! first, and what will change as a consequence.
+//! A plan of changes to an interface: which keys have their values already, which cannot be changed,
+//! which requests come first, and which other features change as a consequence.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,70 +11,70 @@ use crate::interface::Interface;
 use crate::saved::Saved;
 use crate::setting::{Group, Key, Setting, Value};
 
-/// Changes to one interface, worked out from how it was at one moment.
+/// Changes to one interface, derived from its state at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// Every key that was asked for or is needed for one, in the order asked.
+    /// Every requested key, in the order of the requests, and then the keys that those need.
     pub items: Vec<Item>,
     /// Other features that the kernel will switch because of these.
     pub along: Vec<Along>,
 }
 
-/// What happens to one key.
+/// The plan for one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
     /// The key; never one that stands for several features.
     pub key: Key,
-    /// What it is now; none: the interface does not have it.
+    /// The present value; `None` if the interface does not have the key.
     pub before: Option<Value>,
-    /// What it shall be.
+    /// The requested value.
     pub target: Value,
-    /// What is to be done.
+    /// The planned outcome.
     pub fate: Fate,
-    /// The feature that needs it, when nobody asked for it.
+    /// The feature that needs the key, if the caller did not request it.
     pub needed_by: Option<String>,
-    /// Whether the plan has failed where the interface does not have the key.
+    /// True if the plan fails when the interface does not have the key.
     pub required: bool,
-    /// What the kernel is asked for; none: it follows from the others.
+    /// The value to request from the kernel; `None` if no request is needed.
     order: Option<Value>,
 }
 
-/// What is to be done about a key.
+/// The planned outcome for one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
-    /// It will be changed.
+    /// The key will be changed.
     Change,
-    /// It is as it shall be.
+    /// The key has the requested value already.
     AlreadySo,
-    /// The driver does not let it be changed.
+    /// The driver does not allow changes of the key.
     Fixed,
-    /// The interface does not have it.
+    /// The interface does not have the key.
     Absent,
-    /// It cannot take that value: why.
+    /// The key cannot have that value, with the reason.
     Unfit(String),
 }
 
-/// A feature that changes though nobody asked for it.
+/// A feature that changes without having been requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Along {
     /// The feature.
     pub key: Key,
-    /// What it is before.
+    /// The value before the change.
     pub before: Value,
-    /// What it becomes.
+    /// The value after the change.
     pub after: Value,
 }
 
-/// Keys of one group that are set by one request.
+/// Keys of one group that one request sets.
 pub(crate) type Stage<'a> = (Group, Vec<(&'a Item, Value)>);
 
 impl Plan {
-    /// Plans `settings`; where two name the same key, the later one counts. A feature that is to be
-    /// on brings what it needs.
+    /// Plans `settings`; if two name the same key, the later one counts. Turning a feature on also
+    /// turns on the features that it needs.
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`]: a feature shall be on and what it needs shall be off.
+    /// [`Error::Conflict`]: a feature is to be on and one that it needs is to be off.
     pub fn new(interface: &Interface, settings: &[Setting]) -> Result<Self, Error> {
         let mut asked: Vec<(Key, Value, bool)> = Vec::new();
         for setting in settings {
@@ -96,7 +96,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Plans the way back to a saved state: only what differs and is to be restored.
+    /// Plans the return to a saved state, for the keys that differ and are to be restored.
     #[must_use]
     pub fn back_to(interface: &Interface, saved: &Saved) -> Self {
         let mut items = Vec::new();
@@ -121,15 +121,16 @@ impl Plan {
         Self { items, along: Vec::new() }
     }
 
-    /// Whether there is nothing to change.
+    /// True if the plan changes nothing.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.items.iter().all(|item| item.fate != Fate::Change)
     }
 
-    /// The requests, in the order in which they must be made: what is to go off before what it
-    /// needs, what is to go on after; features after the flags and rings that may decide which
-    /// there are; numbers of coalescing between the switches that go off and those that go on.
+    /// The requests in the order in which they must be made. A feature is turned off before the
+    /// features that it needs and turned on after them. Features follow the flags and rings that may
+    /// decide which features exist. Coalescing numbers are set between switches that are turned off
+    /// and switches that are turned on.
     pub(crate) fn stages(&self) -> Vec<Stage<'_>> {
         let mut stages: BTreeMap<(Group, isize), Vec<(&Item, Value)>> = BTreeMap::new();
         for item in &self.items {
@@ -138,7 +139,7 @@ impl Plan {
                 let place = match (item.key.group, value) {
                     (Group::Feature, Value::Switch(true)) => depth + 1,
                     (Group::Feature, _) => -depth,
-                    // Several drivers take no number while they adapt it themselves.
+                    // Several drivers accept no number while they adapt it themselves.
                     (Group::Coalescing, Value::Switch(false)) => -1,
                     (Group::Coalescing, Value::Switch(true)) => 1,
                     _ => 0,
@@ -154,7 +155,7 @@ impl Plan {
         Some(item.target == Value::Switch(true))
     }
 
-    /// Adds what `feature` needs and nobody has asked for.
+    /// Adds the features that `feature` needs, unless they were requested.
     fn add_needs(&mut self, interface: &Interface, feature: &str) -> Result<(), Error> {
         for group in dependence::needs(feature) {
             let will_be_on = |name: &str| match self.target(name) {
@@ -164,7 +165,7 @@ impl Plan {
                     .is_some_and(|is| if is.changeable { is.wanted } else { is.active }),
             };
             if let Some(on) = group.iter().find(|name| will_be_on(name)) {
-                // Wanted it may be, but what it needs in turn may be off.
+                // It may be wanted while a feature that it needs in turn is off.
                 if self.target(on).is_none() {
                     self.add_needs(interface, on)?;
                 }
@@ -182,7 +183,7 @@ impl Plan {
                             needs: (*off).to_owned(),
                         });
                     }
-                    // The kernel will say no.
+                    // The kernel will refuse it.
                     _ => continue,
                 }
             };
@@ -193,8 +194,8 @@ impl Plan {
         Ok(())
     }
 
-    /// What the kernel will switch along. A driver may have rules of its own, which nobody can
-    /// foresee.
+    /// The features that the kernel will switch as a consequence. A driver may have further rules,
+    /// which cannot be foreseen.
     fn foresee(&self, interface: &Interface) -> Vec<Along> {
         let wanted = |later: bool| -> BTreeMap<String, bool> {
             let features = interface.features.iter();
@@ -252,13 +253,13 @@ impl Item {
     }
 }
 
-/// The keys that somebody means: ethtool(8)'s names stand for one or several features.
+/// The keys that a requested key stands for: names of ethtool(8) stand for one or several features.
 fn keys(key: &Key, value: Value, interface: &Interface) -> Vec<Key> {
     if key.group != Group::Feature || interface.feature(&key.name).is_some() {
         return vec![key.clone()];
     }
     let is_tso = |name: &str| name.starts_with("tx-tcp") && name.ends_with("-segmentation");
-    // Packets with the same identification are never wanted by somebody who only says TSO.
+    // A request for TSO does not include packets that all have the same identification.
     let is_safe =
         |name: &str| value == Value::Switch(false) || name != "tx-tcp-mangleid-segmentation";
     let means: &dyn Fn(&str) -> bool = match key.name.as_str() {
@@ -276,7 +277,7 @@ fn keys(key: &Key, value: Value, interface: &Interface) -> Vec<Key> {
         _ => return vec![key.clone()],
     };
     let meant = || interface.features.iter().filter(|feature| means(&feature.name));
-    // Of what several drivers do differently, this one has fixed at off what it does not have.
+    // Drivers implement different subsets of a name; a feature that this one lacks is fixed at off.
     let has_some = meant().any(|feature| feature.changeable || feature.active);
     let relevant = meant().filter(|feature| feature.changeable || feature.active || !has_some);
     let keys: Vec<Key> = relevant.map(|feature| Key::feature(feature.name.clone())).collect();

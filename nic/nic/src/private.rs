@@ -1,5 +1,5 @@
-//! A directory of files that only its owner can reach. Another user of the host may have created it
-//! first, or put a symbolic link or a FIFO there. Anything unexpected is refused, and nothing
+//! A directory of files that only its owner can access. Another user of the host may have created
+//! it first, or put a symbolic link or a FIFO there. Anything unexpected is refused, and no call
 //! blocks.
 
 use std::fs::File;
@@ -13,11 +13,11 @@ use rustix::io::Errno;
 
 const DIRECTORY: Mode = Mode::RWXU;
 const FILE: Mode = Mode::RUSR.union(Mode::WUSR);
-/// What others may do at most with a directory in which they cannot put anything.
+/// Write permissions of group and others, with which they could put files into the directory.
 const WRITE_BY_OTHERS: u32 = 0o022;
 const ANY_BY_OTHERS: u32 = 0o077;
 
-/// Opened and checked. Its files are opened relative to it, so that it stays this one.
+/// An open and checked directory. Its files are opened relative to it, so it cannot be exchanged.
 #[derive(Debug)]
 pub(crate) struct Directory {
     descriptor: OwnedFd,
@@ -25,7 +25,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Opens it to read. None: there is none.
+    /// Opens the directory to read. Returns `None` if it does not exist.
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ impl Directory {
         Ok(directory)
     }
 
-    /// What is in a file, up to `most` bytes. None: there is none.
+    /// Reads a file, up to `most` bytes. Returns `None` if it does not exist.
     pub(crate) fn read(&self, name: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
         let file = match self.open_file(name, OFlags::RDONLY) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -88,18 +88,18 @@ impl Directory {
         Ok(Some(bytes))
     }
 
-    /// Opens a file that is there for its lock, or makes it.
+    /// Opens or creates a lock file.
     pub(crate) fn lock_file(&self, name: &str) -> io::Result<File> {
         let (file, found) = self.open_file(name, OFlags::RDONLY | OFlags::CREATE)?;
-        // Who can read it can lock it.
+        // Anyone who can read the file can lock it.
         if found.st_mode & ANY_BY_OTHERS != 0 {
             rustix::fs::fchmod(&file, FILE)?;
         }
         Ok(file)
     }
 
-    /// Puts a file there, whole and on the disk, in the place of one that is there already. Not for
-    /// two at once.
+    /// Writes a file atomically and syncs it to the disk, replacing an existing one. Concurrent calls
+    /// for one name are not allowed.
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let draft = format!(".{name}");
         self.remove(&draft)?;
@@ -110,14 +110,14 @@ impl Directory {
             Ok(rustix::fs::renameat(&self.descriptor, &draft, &self.descriptor, name)?)
         });
         if written.is_err() {
-            // That it could not be written is what counts.
+            // The error of the write is the one to report.
             let _ = self.remove(&draft);
         }
         written?;
         Ok(rustix::fs::fsync(&self.descriptor)?)
     }
 
-    /// Whether there is something of that name.
+    /// True if an entry of that name exists.
     pub(crate) fn has(&self, name: &str) -> io::Result<bool> {
         match rustix::fs::statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => Ok(false),
@@ -125,7 +125,7 @@ impl Directory {
         }
     }
 
-    /// Removes a file, if there is one.
+    /// Removes a file if it exists.
     pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
         match rustix::fs::unlinkat(&self.descriptor, name, AtFlags::empty()) {
             Err(Errno::NOENT) => Ok(()),
@@ -134,7 +134,7 @@ impl Directory {
     }
 
     fn open_file(&self, name: &str, flags: OFlags) -> io::Result<(File, Stat)> {
-        // Of a FIFO nobody may ever open the other end.
+        // NONBLOCK: nobody may ever open the other end of a FIFO.
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = match rustix::fs::openat(&self.descriptor, name, flags, FILE) {
             Err(Errno::LOOP) => return Err(io::Error::other("it is a symbolic link")),

@@ -1,5 +1,5 @@
-//! Named sets of settings: the steps in which the effect of offloads on messages is measured, and
-//! two sets for practical use.
+//! Named sets of settings: three steps to measure the effect of offloads on messages, and two sets
+//! for practical use.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,30 +7,30 @@ use std::str::FromStr;
 use crate::interface::Interface;
 use crate::setting::{Group, Key, Setting, Value};
 
-/// A set of settings. What a profile does not name stays as it is: ring sizes, because many drivers
-/// take the link down to change them, and everything that has no effect on TCP.
+/// A set of settings. Settings that a profile does not name stay as they are: ring sizes, because
+/// many drivers take the link down to change them, and everything that has no effect on TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Profile {
-    /// No offload: checksums, scatter-gather, segmentation and joining are all done by the CPU,
-    /// packet by packet.
+    /// No offload: the CPU does checksums, scatter-gather, segmentation and joining, packet by
+    /// packet.
     Baseline,
-    /// Checksums by the interface, nothing else.
+    /// The interface computes checksums, nothing else.
     Checksum,
     /// Checksums, scatter-gather and segmentation (TSO, GSO); received packets are not joined.
     Offload,
-    /// What is sent as with `offload`; what is received is handed up at once, packet by packet.
+    /// Sends like `offload`; received packets are passed on at once, one by one.
     LowLatency,
-    /// As `offload`, and received packets are joined (GRO) and may wait for each other as the load
-    /// demands.
+    /// As `offload`, and received packets are joined (GRO) and may wait for each other, depending on
+    /// the load.
     Throughput,
 }
 
 impl Profile {
-    /// All, from nothing to everything.
+    /// All profiles, from no offload to all.
     pub const ALL: [Self; 5] =
         [Self::Baseline, Self::Checksum, Self::Offload, Self::LowLatency, Self::Throughput];
 
-    /// As on the command line.
+    /// The name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -42,8 +42,8 @@ impl Profile {
         }
     }
 
-    /// The settings that make the profile on this interface. What the interface does not have is
-    /// not among them.
+    /// The settings of the profile for this interface, without coalescing settings that the
+    /// interface does not have.
     #[must_use]
     pub fn settings(self, interface: &Interface) -> Vec<Setting> {
         let (checksums, segmentation, joining) = match self {
@@ -61,7 +61,7 @@ impl Profile {
             ("tso", segmentation),
             ("gso", segmentation),
             ("gro", joining),
-            // Both hold messages back or change what is forwarded, and GRO does the same without.
+            // Both delay messages or change forwarded packets; GRO joins packets without that.
             ("rx-gro-hw", false),
             ("lro", false),
         ] {
@@ -79,7 +79,7 @@ impl Profile {
                 for adaptive in ["adaptive-rx", "adaptive-tx"] {
                     coalesce(adaptive, Value::Switch(false));
                 }
-                // Zero of both would mean never.
+                // Zero for both would mean never.
                 for (wait, frames) in [("rx-usecs", "rx-frames"), ("tx-usecs", "tx-frames")] {
                     coalesce(wait, Value::Number(0));
                     coalesce(frames, Value::Number(1));

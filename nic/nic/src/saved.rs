@@ -1,17 +1,16 @@
-//! Saves the state of an interface before it is first changed, in a file.
+//! Saves the state of an interface to a file before it is first changed.
 //!
-//! One file for each interface, `netns-COOKIE-if-INDEX.json`, in `/run/seekwire/nic` or another
-//! [`private`](crate::private) directory. That one belongs to the host, not to a user, and is
-//! emptied when the host starts, as the settings of interfaces are lost then, too. Cookies are
-//! never given to another namespace; an index is given to another interface only if somebody asks
-//! for it, and survives a new name.
+//! Each interface has one file, `netns-COOKIE-if-INDEX.json`, in `/run/seekwire/nic` or another
+//! [`private`](crate::private) directory. `/run` belongs to the host, not to a user, and is emptied
+//! when the host starts, when the settings of interfaces are also lost. The kernel never reuses the
+//! cookie of a namespace; it gives an index to another interface only on request, and renaming keeps
+//! the index.
 //!
-//! A second one, `..-held.json`, is there while a session holds an interface that an earlier one
-//! has changed to stay: it goes back to that.
+//! A second file, `..-held.json`, exists while a session holds an interface that an earlier session
+//! has changed permanently: the end of the hold restores the permanent changes.
 //!
-//! A file is written whole, and on the disk, before anything is changed, and is never written over
-//! with another state: what it has is the state before the first change, until it has been
-//! restored.
+//! A file is written atomically and synced to the disk before anything is changed. It keeps the
+//! state before the first change until that has been restored.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -31,16 +30,16 @@ use crate::plan::Along;
 use crate::private::Directory;
 use crate::setting::{Group, Key, Value};
 
-/// Whoever reads a file with another number does not understand it.
+/// Version of the file format. Files of another version are refused.
 const LAYOUT: u32 = 1;
 
-/// And how long between two tries.
+/// How long to wait between two attempts to take a lock.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// Of all names of files.
+/// Prefix of all file names.
 const PREFIX: &str = "netns-";
 
-/// Larger than any state: what is longer is something else.
+/// Longest file that is read, in bytes; every saved state is shorter.
 const LARGEST: u64 = 1 << 20;
 
 sockopt_impl!(
@@ -52,30 +51,31 @@ sockopt_impl!(
     u64
 );
 
-/// What can be changed about an interface, as it was.
+/// The changeable settings of an interface, as they were.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Saved {
     layout: u32,
     /// Its name when it was saved.
     pub interface: String,
-    /// Its number.
+    /// Its index.
     pub index: u32,
-    /// The address of its hardware then, and whether it came with it.
+    /// Its hardware address then, and whether that is the permanent one.
     address: Option<String>,
     #[serde(default)]
     has_permanent_address: bool,
-    /// The start of the host in which this counts (`/proc/sys/kernel/random/boot_id`).
+    /// The boot in which this state is valid (`/proc/sys/kernel/random/boot_id`).
     boot: String,
-    /// The process that restores it when it ends; none: it stays until somebody asks.
+    /// The process that restores the state when it ends; `None` if the changes stay until
+    /// [`restore`](crate::restore).
     pub process: Option<u32>,
     /// Features that can be changed.
     pub(crate) features: BTreeMap<String, SavedFeature>,
     coalescing: BTreeMap<String, Value>,
     rings: BTreeMap<String, Value>,
     private_flags: BTreeMap<String, Value>,
-    /// The keys that this crate has changed since, and whether it asked for that or the key went
-    /// along. Only they are restored. None: all (a state of an earlier version).
+    /// The keys that this crate has changed since, and whether each was requested or changed as a
+    /// consequence. Only these are restored. `None`: all (a state of an earlier version).
     #[serde(default)]
     own: Option<BTreeMap<String, bool>>,
     /// None: a state of an earlier version.
@@ -83,7 +83,7 @@ pub struct Saved {
     device: Option<Identity>,
 }
 
-/// The marks of a device besides its address.
+/// Properties that identify a device besides its address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Identity {
@@ -102,14 +102,14 @@ impl Identity {
     }
 
     fn is_same(&self, other: &Self) -> bool {
-        // Without /sys the driver is not known.
+        // Without /sys the driver is unknown.
         let is_driver =
             self.driver.is_none() || other.driver.is_none() || self.driver == other.driver;
         self.kind == other.kind && self.bus == other.bus && is_driver
     }
 }
 
-/// Both, because a feature that is wanted may be off while what it needs is off.
+/// Both states of a feature: a wanted one is inactive while a feature that it needs is off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SavedFeature {
@@ -118,7 +118,7 @@ pub(crate) struct SavedFeature {
 }
 
 impl Saved {
-    /// What can be changed about an interface, as it is.
+    /// Takes the present values of the changeable settings.
     #[must_use]
     pub fn of(interface: &Interface, process: Option<u32>) -> Self {
         let values = |parameters: &[Parameter]| {
@@ -145,13 +145,13 @@ impl Saved {
         }
     }
 
-    /// The same before anything has been changed: nothing of it is to be restored yet.
+    /// Takes the state before any change, so that no key of it has to be restored yet.
     pub(crate) fn before_changes(interface: &Interface, process: Option<u32>) -> Self {
         Self { own: Some(BTreeMap::new()), ..Self::of(interface, process) }
     }
 
-    /// Notes keys that are changed, each with whether that is asked for. Returns whether that is
-    /// new.
+    /// Notes changed keys, each with whether the change was requested. Returns true if that adds
+    /// anything.
     pub(crate) fn note<'a>(&mut self, keys: impl IntoIterator<Item = (&'a Key, bool)>) -> bool {
         let Some(own) = &mut self.own else { return false };
         let mut is_new = false;
@@ -166,7 +166,7 @@ impl Saved {
         is_new
     }
 
-    /// Notes the keys of a state that lay on top of this one, and whose changes stay.
+    /// Notes the keys of a state on top of this one whose changes stay.
     pub(crate) fn note_all_of(&mut self, top: &Self) -> bool {
         let before = self.own.clone();
         match (&mut self.own, &top.own) {
@@ -175,15 +175,15 @@ impl Saved {
                     *own.entry(key.clone()).or_default() |= is_asked;
                 }
             }
-            // All keys are.
+            // The state on top restores all keys.
             (own, None) => *own = None,
             (None, _) => {}
         }
         self.own != before
     }
 
-    /// Whether a key is to be restored. A feature that only went along, and is now wanted
-    /// otherwise, has been changed by somebody else.
+    /// True if a key is to be restored. If a feature changed only as a consequence and its wanted
+    /// state now differs, another program has changed it.
     pub(crate) fn owns(&self, key: &Key, now: &Interface) -> bool {
         let Some(own) = &self.own else { return true };
         let is_wanted_as_then = || {
@@ -195,7 +195,7 @@ impl Saved {
         own.get(&key.to_string()).is_some_and(|is_asked| *is_asked || is_wanted_as_then())
     }
 
-    /// Everything that is not as it was saved and is not to be restored.
+    /// The keys whose values differ from the saved ones and that are not to be restored.
     pub(crate) fn others(&self, now: &Interface) -> Vec<Along> {
         let features = self
             .features
@@ -208,19 +208,19 @@ impl Saved {
         differing.collect()
     }
 
-    /// Whether it is the state of this device. Numbers are not given twice, unless somebody asks
-    /// for one.
+    /// True if it is the state of this device. The kernel does not reuse an index, except on
+    /// request.
     pub(crate) fn is_of(&self, interface: &Interface) -> bool {
         let is_same_address = self.address == interface.address;
         let is_permanent = self.has_permanent_address && interface.has_permanent_address;
-        // Any other can be changed, as the name can.
+        // An address that is not permanent can be changed, and so can the name.
         let is_similar = is_same_address || !is_permanent && self.interface == interface.name;
         let identity = Identity::of(interface);
         let is_same = self.device.as_ref().is_none_or(|device| device.is_same(&identity));
         self.index == interface.index && is_similar && is_same
     }
 
-    /// What is not a feature.
+    /// All saved values except features.
     pub(crate) fn parameters(&self) -> impl Iterator<Item = (Key, Value)> {
         let groups = [
             (Group::PrivateFlag, &self.private_flags),
@@ -242,23 +242,22 @@ fn boot() -> String {
 #[derive(Debug, Clone)]
 pub struct Store {
     directory: PathBuf,
-    /// Behind the number of the interface.
+    /// Suffix of the file name after the index of the interface.
     layer: &'static str,
-    /// How long a lock is waited for.
+    /// How long to wait for a lock.
     patience: Duration,
-    /// Told when that begins.
+    /// Called when the wait begins.
     waiting: fn(&Error),
 }
 
-/// While it lives, no other process changes the interface through this crate. The kernel lifts it
-/// when the process dies.
+/// A lock that keeps other processes from changing the interface through this crate. The kernel
+/// releases it when the process dies.
 #[derive(Debug)]
 pub(crate) struct Lock(File);
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // A child that another thread has forked and that has not come to its exec has the file
-        // open, too.
+        // A child that another thread has forked keeps the file open until its exec.
         let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
 }
@@ -273,26 +272,26 @@ impl Default for Store {
 }
 
 impl Store {
-    /// Where states are, unless somebody says otherwise.
+    /// The default directory.
     pub const DEFAULT: &str = "/run/seekwire/nic";
-    /// The environment variable that says otherwise.
+    /// The environment variable that names another directory.
     pub const VARIABLE: &str = "SEEKWIRE_NIC_STATE";
-    /// How long a lock is waited for, unless somebody says otherwise: longer than the slowest driver
-    /// takes for a change.
+    /// How long to wait for a lock by default: longer than the slowest driver takes for a change.
     pub const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// States in `directory`, which is made when it is needed.
+    /// A store in `directory`, which is created when needed.
     pub fn at(directory: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into(), layer: "", patience: Self::PATIENCE, waiting: |_| {} }
     }
 
-    /// Waits as long for another process that changes the interface, and tells that it does.
+    /// Waits up to `patience` for another process that changes the interface, and calls `waiting`
+    /// when the wait begins.
     #[must_use]
     pub fn waiting(self, patience: Duration, waiting: fn(&Error)) -> Self {
         Self { patience, waiting, ..self }
     }
 
-    /// The states of sessions that hold on top of what stays.
+    /// The store for sessions that hold on top of permanent changes.
     pub(crate) fn held(&self) -> Self {
         Self { layer: "-held", ..self.clone() }
     }
@@ -322,15 +321,15 @@ impl Store {
         let bytes =
             directory.read(name(&path), LARGEST).map_err(|error| self.closed(&path, error))?;
         let Some(bytes) = bytes else { return Ok(None) };
-        // What is not text is not understood.
+        // Bytes that are not UTF-8 become an empty text, which is refused.
         let text = String::from_utf8(bytes).unwrap_or_default();
         let saved =
             understand(&text, interface).map_err(|reason| Error::Damaged { path, reason })?;
-        // Of an earlier start: the settings have gone with it.
+        // The settings of an earlier boot are lost.
         Ok(Some(saved).filter(|saved| saved.boot == boot()))
     }
 
-    /// Writes a state; with `is_first`, only if there is none. For who has the lock.
+    /// Writes a state; with `is_first`, only if there is none. The caller must have the lock.
     pub(crate) fn write(
         &self,
         interface: &Interface,
@@ -356,7 +355,7 @@ impl Store {
         directory.remove(name(&path)).map_err(|error| self.failure(&path, error))
     }
 
-    /// Locks an interface, and waits for who has it; makes the directory.
+    /// Locks an interface, waiting for another holder of the lock. Creates the directory.
     pub(crate) fn lock(&self, interface: &Interface) -> Result<Lock, Error> {
         let until = Instant::now() + self.patience;
         let mut is_told = false;
@@ -373,10 +372,10 @@ impl Store {
         }
     }
 
-    /// Locks an interface at once.
+    /// Locks an interface without waiting.
     pub(crate) fn try_lock(&self, interface: &Interface) -> Result<Lock, Error> {
         let path = self.file(interface)?.with_extension("lock");
-        // Never removed, or two processes could lock two files of the same name.
+        // It is never removed, or two processes could lock two files of the same name.
         let file =
             self.make()?.lock_file(name(&path)).map_err(|error| self.failure(&path, error))?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -410,7 +409,7 @@ impl Store {
     }
 }
 
-/// Without the directory.
+/// The file name without the directory.
 fn name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }

@@ -8,28 +8,29 @@ use crate::plan::{Fate, Plan};
 use crate::saved::{Lock, Saved, Store};
 use crate::setting::Key;
 
-/// For how long settings shall stay, and what is allowed.
+/// How long settings stay, and what a session may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    /// True: until the session ends, however it ends. False: until [`restore`].
+    /// True: settings stay until the session ends in any way. False: until [`restore`].
     pub hold: bool,
-    /// Whether an interface may be changed that carries the default route.
+    /// True if an interface that carries the default route may be changed.
     pub default_route: bool,
 }
 
-/// The right to change one interface, and the duty to put it back. The state before is on the disk
-/// as soon as there is a session. One process has a session with an interface at a time.
+/// The right to change one interface, and the duty to restore it. The previous state is on the disk
+/// before the session begins. Only one process at a time has a session for an interface.
 ///
-/// With [`Terms::hold`] dropping it restores what it found, in a panic, too; if the process is
-/// killed, the saved state stays, and [`left_behind`] tells the next one.
+/// With [`Terms::hold`], dropping the session restores the state that it found, even during a
+/// panic. If the process is killed, the saved state stays, and [`left_behind`] reports it to the
+/// next process.
 pub struct Session<'a> {
     kernel: &'a mut Kernel,
     found: Interface,
-    /// The state before the changes, to which a session that holds goes back.
+    /// The state before the changes, which a session that holds restores.
     base: Saved,
-    /// Where that is.
+    /// Where `base` is saved.
     file: Store,
-    /// Whether it was not there before, and nothing has been changed since.
+    /// True if this session created the saved state and has changed nothing since.
     is_unused: bool,
     hold: bool,
     _lock: Lock,
@@ -55,16 +56,16 @@ impl<'a> Session<'a> {
         }
         kernel.check_permission(&found.name, found.index)?;
         let lock = store.lock(&found)?;
-        // The process that had the lock before may have changed it.
+        // The previous holder of the lock may have changed the interface.
         let found = kernel.interface_at(found.index, &found.name)?;
         let process = terms.hold.then(std::process::id);
         let held = store.held();
-        // The changes of a process that was killed before it could undo them also stay from now on.
+        // From now on, changes of a process that was killed before it undid them are permanent.
         let stays = if terms.hold { None } else { held.load(&found)? };
         let (saved, file) = match held.load(&found)? {
             Some(left) if terms.hold => (Some(left), held.clone()),
             _ => match store.load(&found)? {
-                // It stays, and so does its state; this session goes back to it.
+                // The earlier changes stay and so does their saved state; this session restores to them.
                 Some(stays) if terms.hold && stays.process.is_none() => (None, held.clone()),
                 saved => (saved, store.clone()),
             },
@@ -72,12 +73,12 @@ impl<'a> Session<'a> {
         let (mut base, file, is_unused) = match saved {
             None => {
                 let base = Saved::before_changes(&found, process);
-                // One of an earlier start of the host may be in the way.
+                // A file from an earlier boot may exist.
                 file.remove(&found)?;
                 file.write(&found, &base, true)?;
                 (base, file, true)
             }
-            // Its process has died, or it would have the lock: what it found is what there was.
+            // Its process has died, since it does not hold the lock: the saved state is the original.
             Some(saved) if saved.process.is_some() => {
                 let mut base = saved;
                 base.process = process;
@@ -101,8 +102,8 @@ impl<'a> Session<'a> {
         &self.found
     }
 
-    /// Reads the interface anew, to plan from. It is the same one if it has been given another
-    /// name.
+    /// Reads the present state of the interface, to plan from. The interface is found even if it
+    /// was renamed.
     ///
     /// # Errors
     ///
@@ -111,12 +112,12 @@ impl<'a> Session<'a> {
         now(self.kernel, &self.found.name, &self.base)
     }
 
-    /// Does what is planned. What is refused is in the report; the rest is done.
+    /// Carries out a plan. The report lists the keys that were refused; the others are changed.
     ///
     /// # Errors
     ///
     /// [`Error::Gone`], [`Error::Detached`], [`Error::Kernel`]: the interface cannot be read any more.
-    /// [`Error::State`]: what is changed cannot be noted.
+    /// [`Error::State`]: the changed keys cannot be saved.
     pub fn apply(&mut self, plan: &Plan) -> Result<Report, Error> {
         let before = self.now()?;
         if plan.is_idle() {
@@ -127,18 +128,18 @@ impl<'a> Session<'a> {
         let along = plan.along.iter().map(|along| (&along.key, false));
         self.note(asked.map(|item| (&item.key, true)).chain(along))?;
         let report = change::apply(self.kernel, &before, plan)?;
-        // A driver changes what nobody can foresee.
+        // A driver may have changed keys that the plan did not foresee.
         self.note(report.along.iter().map(|along| (&along.key, false)))?;
         Ok(report)
     }
 
-    /// The disk has the keys before the kernel is asked to change them.
+    /// Saves the keys to the disk before the kernel changes them.
     fn note<'k>(&mut self, keys: impl IntoIterator<Item = (&'k Key, bool)>) -> Result<(), Error> {
         if self.base.note(keys) { self.file.write(&self.found, &self.base, false) } else { Ok(()) }
     }
 
-    /// Ends the session: one that holds puts back what it found, any other leaves the interface as
-    /// it is.
+    /// Ends the session: one that holds restores the state that it found, any other leaves the
+    /// interface as it is.
     ///
     /// # Errors
     ///
@@ -149,7 +150,7 @@ impl<'a> Session<'a> {
     }
 
     fn finish(&mut self) -> Result<Option<Report>, Error> {
-        // There is nothing to go back from.
+        // Nothing was changed.
         if std::mem::take(&mut self.is_unused) {
             self.hold = false;
             self.forget()?;
@@ -171,14 +172,15 @@ impl<'a> Session<'a> {
 
 impl Drop for Session<'_> {
     fn drop(&mut self) {
-        // Nobody is left to be told; the saved state stays if it fails.
+        // A drop cannot report an error; if this fails, the saved state stays.
         let _ = self.finish();
     }
 }
 
-/// Puts an interface back into the state before it was first changed, except for what somebody else
-/// has changed since, and forgets that state if all of it came back. Where a session was killed that held it on top of what stays, into what stays;
-/// another call goes on from there.
+/// Restores the state that an interface had before it was first changed, except for keys that others
+/// have changed since, and removes the saved state if everything was restored. If a session that
+/// held the interface on top of permanent changes was killed, this restores the permanent changes;
+/// a second call restores the original state.
 ///
 /// # Errors
 ///
@@ -186,11 +188,11 @@ impl Drop for Session<'_> {
 /// [`Session::begin`].
 pub fn restore(kernel: &mut Kernel, store: &Store, name: &str) -> Result<Report, Error> {
     let found = kernel.interface(name)?;
-    // Without one there is nothing to lock, and perhaps no right to.
+    // Without a saved state, taking the lock is pointless and perhaps not permitted.
     let held = store.held();
     match held.load(&found).and_then(|top| Ok(top.or(store.load(&found)?))) {
         Ok(None) => return Err(Error::NothingSaved(found.name)),
-        // What is missing is said below.
+        // The checks below report a missing permission.
         Ok(Some(_)) | Err(Error::Closed(_)) => {}
         Err(error) => return Err(error),
     }
@@ -209,7 +211,8 @@ pub fn restore(kernel: &mut Kernel, store: &Store, name: &str) -> Result<Report,
     Ok(report)
 }
 
-/// Another interface may have been given the name since, and this one another.
+/// Reads the interface of a saved state. It may have been renamed, and another one may have its
+/// name.
 fn now(kernel: &mut Kernel, name: &str, saved: &Saved) -> Result<Interface, Error> {
     match kernel.interface_back_at(saved.index, name) {
         Ok(now) if saved.is_of(&now) => Ok(now),
@@ -218,8 +221,8 @@ fn now(kernel: &mut Kernel, name: &str, saved: &Saved) -> Result<Interface, Erro
     }
 }
 
-/// What does not come back at once is tried a second time: one setting may have detached the
-/// device, which then refuses the next.
+/// Restores a saved state, with a second attempt for keys that the first one did not restore: one
+/// setting may have detached the device, which then refuses the next.
 fn back(kernel: &mut Kernel, name: &str, saved: &Saved) -> Result<Report, Error> {
     let mut once = || {
         let now = now(kernel, name, saved)?;
@@ -228,7 +231,7 @@ fn back(kernel: &mut Kernel, name: &str, saved: &Saved) -> Result<Report, Error>
     let first = once()?;
     let again = if first.is_complete() { None } else { Some(once()?) };
     let report = match again {
-        // Else what the first one has changed is the better account.
+        // Otherwise the first report describes the changes better.
         Some(again) if again.missing().count() < first.missing().count() => again,
         _ => first,
     };
@@ -236,7 +239,7 @@ fn back(kernel: &mut Kernel, name: &str, saved: &Saved) -> Result<Report, Error>
     Ok(Report { others, ..report })
 }
 
-/// The process that was to restore the interface and has died without, if there is one.
+/// The process that should have restored the interface but died without doing so, if any.
 ///
 /// # Errors
 ///
@@ -247,7 +250,7 @@ pub fn left_behind(store: &Store, interface: &Interface) -> Result<Option<u32>, 
     match store.try_lock(interface) {
         Ok(_) => Ok(Some(process)),
         Err(Error::Busy { .. }) => Ok(None),
-        // Somebody who may not lock may still be told, if the process is not there.
+        // Without permission to lock, report the process if it no longer exists.
         Err(_) => Ok(Some(process)
             .filter(|process| !std::path::Path::new(&format!("/proc/{process}")).exists())),
     }

@@ -1,11 +1,11 @@
-//! Keys and values of settings, and how people write them.
+//! Keys and values of settings, and their textual form.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Which of the kernel's four sets of switches a key belongs to.
+/// The kernel's four sets of settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Group {
@@ -22,7 +22,7 @@ pub enum Group {
 impl Group {
     const ALL: [Self; 4] = [Self::PrivateFlag, Self::Ring, Self::Feature, Self::Coalescing];
 
-    /// What stands before the name in a key; empty for features.
+    /// The prefix of the name in a key; empty for features.
     fn prefix(self) -> &'static str {
         match self {
             Self::PrivateFlag => "private.",
@@ -33,14 +33,14 @@ impl Group {
     }
 }
 
-/// One thing that can be set. Written `tx-scatter-gather`, `coalesce.rx-usecs`, `ring.rx`,
+/// A key of a setting, written as `tx-scatter-gather`, `coalesce.rx-usecs`, `ring.rx` or
 /// `private.NAME`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// The set that it belongs to.
     pub group: Group,
-    /// Its name in that set: the kernel's for features and private flags, that of ethtool(8) for
-    /// the others.
+    /// The name in that set: the kernel's name for features and private flags, that of ethtool(8)
+    /// for the others.
     pub name: String,
 }
 
@@ -66,18 +66,18 @@ impl Serialize for Key {
     }
 }
 
-/// What a key can be set to. In JSON a boolean or a number.
+/// The value of a key. In JSON a boolean or a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Value {
     /// On or off.
     Switch(bool),
-    /// Microseconds, frames, bytes or entries, as the name says.
+    /// Microseconds, frames, bytes or entries, depending on the key.
     Number(u32),
 }
 
 impl Value {
-    /// As the kernel's netlink attributes have it.
+    /// The value as the kernel's netlink attributes encode it.
     pub(crate) fn number(self) -> u32 {
         match self {
             Self::Switch(on) => on.into(),
@@ -96,38 +96,38 @@ impl fmt::Display for Value {
     }
 }
 
-/// A key as somebody asked for it, and the value that it shall have. Parsed from `KEY=VALUE`.
+/// A requested key and its value. Parsed from `KEY=VALUE`.
 ///
-/// The key may be one of ethtool(8)'s names for several features at once (`tso`); only the
-/// interface says which.
+/// The key may be a name of ethtool(8) for several features at once (`tso`); which ones depends on
+/// the interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     /// The key; its name may stand for several features.
     pub key: Key,
-    /// What it shall become.
+    /// The requested value.
     pub value: Value,
-    /// Whether the interface must have it: true for what a person named, false for what belongs to
-    /// a profile.
+    /// True if the interface must have the key: for keys that the user named, not for those of a
+    /// profile.
     pub required: bool,
 }
 
-/// Why a `KEY=VALUE` was not understood.
+/// Reasons why a `KEY=VALUE` cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// No `=`.
     #[error("write KEY=VALUE, as in tso=on or coalesce.rx-usecs=0")]
     Form,
-    /// Nothing before the `=`, or a name that no key has.
+    /// No key before the `=`, or an invalid one.
     #[error("`{0}` is not a key; `seekwire nic show` lists them")]
     Key(String),
-    /// Nothing that the key can be set to.
+    /// The key cannot have this value.
     #[error("`{value}` is not a value for {key}: {expected}")]
     Value {
         /// The key.
         key: String,
-        /// What stood behind the `=`.
+        /// The text after the `=`.
         value: String,
-        /// What may stand there.
+        /// A description of the valid values.
         expected: &'static str,
     },
 }

@@ -220,7 +220,7 @@ fn an_interface_that_is_renamed_while_it_is_held_comes_back_under_its_new_name()
         ip("link set near down");
         ip("link set near name uplink");
         ip("link set uplink up");
-        // Which is not the one that is held.
+        // Another interface now has the old name.
         ip("link add near type bridge");
         assert_eq!(session.now().unwrap().name, "uplink");
         apply(&mut session, &["rx=off"]);

@@ -16,7 +16,7 @@ const SKIP_STATS: u32 = 1 << 3;
 /// Longest name, without the terminator (IFNAMSIZ).
 const LONGEST_NAME: usize = 15;
 
-/// By what an interface is known.
+/// Identifies an interface.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Which<'a> {
     /// The name, or an alternative one.
@@ -24,7 +24,7 @@ pub(super) enum Which<'a> {
     Index(u32),
 }
 
-/// What rtnetlink says about an interface.
+/// The attributes of an interface in rtnetlink.
 #[derive(Debug, Default)]
 pub(super) struct Link {
     pub(super) index: u32,
@@ -33,10 +33,10 @@ pub(super) struct Link {
     pub(super) up: bool,
     pub(super) rx_queues: u32,
     pub(super) tx_queues: u32,
-    /// The address that the device came with, else the one it has; and which of them it is.
+    /// The permanent address if there is one, else the present one; and which of them it is.
     pub(super) address: Option<String>,
     pub(super) has_permanent_address: bool,
-    /// `veth`, `bridge` ...; none for devices.
+    /// `veth`, `bridge` ...; `None` for devices.
     pub(super) kind: Option<String>,
     /// Bus and name of the device.
     device: Option<(String, String)>,
@@ -60,7 +60,7 @@ impl Link {
         let permanent = attributes.get_perm_address().ok().and_then(mac);
         let has_permanent_address = permanent.is_some();
         let address = permanent.or_else(|| attributes.get_address().ok().and_then(mac));
-        // Of a pair it is the other end, and what has a namespace number is elsewhere.
+        // For a veth it names the other end; with a namespace id it is in another namespace.
         let is_stacked = kind.as_deref() != Some("veth") && attributes.get_link_netnsid().is_err();
         Ok(Self {
             index: header.ifi_index.unsigned_abs(),

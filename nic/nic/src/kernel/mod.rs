@@ -126,12 +126,12 @@ impl Refusal {
     }
 }
 
-/// How long a detached device is waited for. Resets of drivers take one to ten seconds.
+/// How long to wait for a detached device. Resets of drivers take one to ten seconds.
 const RESET: Duration = Duration::from_secs(15);
-/// And how long between two looks.
+/// How long to wait between two attempts.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// What `read` says as soon as it is not that the device is detached, or after `patience`.
+/// Repeats `read` while the device is detached, for up to `patience`.
 fn attached<T>(patience: Duration, mut read: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     let until = Instant::now() + patience;
     loop {
@@ -143,7 +143,7 @@ fn attached<T>(patience: Duration, mut read: impl FnMut() -> Result<T, Error>) -
 }
 
 impl Kernel {
-    /// Opens the way to the kernel in the network namespace of this thread.
+    /// Opens netlink sockets in the network namespace of this thread.
     ///
     /// # Errors
     ///

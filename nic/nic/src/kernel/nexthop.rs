@@ -41,13 +41,13 @@ impl NetlinkRequest for Dump {
     }
 }
 
-/// Where one leads.
+/// Where a nexthop leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum NextHop {
     Interface(u32),
-    /// To all of these.
+    /// The nexthops of a group.
     Group(Vec<u32>),
-    /// What is sent there is dropped.
+    /// Packets are dropped.
     Nowhere,
 }
 

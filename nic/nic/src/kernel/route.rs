@@ -1,4 +1,4 @@
-//! Which interfaces routes use.
+//! Finds the interfaces of routes.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ const UNICAST: u8 = 1;
 const FAMILIES: [u8; 2] = [2, 10];
 
 impl Kernel {
-    /// Whether a default route of any table leaves through the interface, or through one that is
+    /// True if a default route of any table leaves through the interface, or through one that is
     /// stacked on it.
     pub(super) fn carries_default_route(&mut self, index: u32) -> Result<bool, Refusal> {
         let (mut carriers, mut hops) = (BTreeSet::new(), BTreeSet::new());
