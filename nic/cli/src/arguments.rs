@@ -91,8 +91,9 @@ pub(crate) struct NicShow {
 /// to that state, however often `apply` has been used since. With COMMAND or --hold, the settings
 /// last only while COMMAND runs or the hold lasts. At the end, and at ^C, SIGTERM, SIGHUP and
 /// SIGQUIT, seekwire puts back what it found, even if the interface was renamed meanwhile. If
-/// seekwire itself is killed, `seekwire nic show` and `apply` say that there is something to
-/// restore. All settings are lost when the host restarts or the interface is recreated.
+/// seekwire itself is killed, `seekwire nic show` and `apply` report it and name the command that
+/// restores the interface. All settings are lost when the host restarts or the interface is
+/// recreated.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Profiles:
@@ -164,7 +165,7 @@ pub(crate) struct NicApply {
     #[arg(long, conflicts_with = "command")]
     pub(crate) hold: bool,
 
-    /// Change an interface that carries the default route, too
+    /// Also change an interface that carries the default route
     #[arg(long)]
     pub(crate) default_route: bool,
 
@@ -211,8 +212,8 @@ pub(crate) struct NicRestore {
 /// the profiles, and then settings that differ from the best profile by a single offload or
 /// coalescing setting. The search measures all candidates in turn, round by round, and drops each
 /// one that seems worse than the best. It ends when only one candidate is left, when those left are
-/// equally good, or when the time is over. At most 1 % of all searches recommend settings that are
-/// not better than the current ones. If no difference can be measured, the search says so.
+/// equally good, or when the time runs out. At most 1 % of all searches recommend settings that are
+/// not better than the current ones. If no difference can be measured, the search reports that.
 ///
 /// The original settings are put back at the end, on failure, and at ^C, SIGTERM, SIGHUP and
 /// SIGQUIT. If seekwire is killed, `seekwire nic restore` puts them back. Some drivers reset the
@@ -286,7 +287,7 @@ pub(crate) struct NicTune {
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) peer: String,
 
-    /// What to improve: latency, throughput, cpu or mixed
+    /// Goal of the search: latency, throughput, cpu or mixed
     #[arg(long, value_name = "GOAL")]
     pub(crate) goal: Goal,
 
@@ -324,7 +325,7 @@ pub(crate) struct NicTune {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Change an interface that carries the default route, too
+    /// Also change an interface that carries the default route
     #[arg(long)]
     pub(crate) default_route: bool,
 

@@ -1,5 +1,5 @@
-//! Signals: holds an interface until a command ends or ^C comes, and stops a search or a server at
-//! ^C.
+//! Signals: holds an interface until a command ends or a signal arrives, and stops a search or a
+//! server on ^C.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -26,7 +26,7 @@ impl Signals {
         Ok(Self(signals.context("cannot catch signals")?))
     }
 
-    /// Runs `command` to its end and returns its exit status; without one waits for a signal.
+    /// Runs `command` to its end and returns its exit status. Without a command, waits for a signal.
     pub(crate) fn hold(mut self, command: &[OsString]) -> Result<Option<ExitCode>> {
         let Some((program, arguments)) = command.split_first() else {
             seekwire_program::tell(format_args!("seekwire: held until interrupted (^C)"));
@@ -55,7 +55,7 @@ impl Signals {
     }
 }
 
-/// Whether a signal has come that ends the work.
+/// Records signals that end the work.
 pub(crate) struct Interrupt(Arc<AtomicUsize>);
 
 impl Interrupt {
@@ -74,14 +74,14 @@ impl Interrupt {
         self.0.load(Ordering::Relaxed) != 0
     }
 
-    /// The exit status, if one has come.
+    /// The exit status, if a signal has arrived.
     pub(crate) fn status(&self) -> Option<ExitCode> {
         let signal = i32::try_from(self.0.load(Ordering::Relaxed)).unwrap_or_default();
         (signal != 0).then(|| ExitCode::from(status_of_signal(signal)))
     }
 }
 
-/// Calls `end` from another thread when a signal comes.
+/// Calls `end` from another thread when a signal arrives.
 pub(crate) fn at_interrupt(end: impl FnOnce() + Send + 'static) -> Result<()> {
     let mut signals =
         signal_hook::iterator::Signals::new(ENDING).context("cannot catch signals")?;
@@ -99,18 +99,18 @@ fn status_of_signal(signal: i32) -> u8 {
 }
 
 fn forward(child: &Child, signal: i32) {
-    // ^C at a terminal has reached the command, too, and a second one could make it leave its work.
+    // ^C at a terminal has also reached the command; a second one could make it abandon its work.
     if [SIGINT, SIGQUIT].contains(&signal) && is_in_foreground().unwrap_or(false) {
         return;
     }
     let process = Pid::from_child(child);
     if let Some(signal) = Signal::from_named_raw(signal) {
-        // It has not been waited for, so the number is still its own.
+        // The command has not been waited for, so its process id is still valid.
         let _ = kill_process(process, signal);
     }
 }
 
-/// Whether this process is in the foreground of its terminal.
+/// True if this process is in the foreground of its terminal.
 fn is_in_foreground() -> io::Result<bool> {
     let terminal = File::open("/dev/tty")?;
     Ok(rustix::termios::tcgetpgrp(&terminal)? == getpgrp())

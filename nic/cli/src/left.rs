@@ -24,7 +24,7 @@ impl Finding {
     }
 }
 
-/// Prints what was found, as one object of JSON.
+/// Prints the list as one JSON object.
 pub(crate) fn tell(states: &Store) -> Result<()> {
     let finding = match look(states) {
         Ok(finding) => finding,

@@ -41,7 +41,7 @@ pub fn definitions() -> clap::Command {
     Arguments::command()
 }
 
-/// Does what the arguments of this process say.
+/// Runs the command that the arguments of this process name.
 #[must_use]
 pub fn main() -> ExitCode {
     if let Some(code) = seekwire_program::generate::asked(definitions) {
@@ -89,7 +89,7 @@ fn apply(options: &NicApply) -> Result<ExitCode> {
     }
 
     let is_held = options.hold || !options.command.is_empty();
-    // From here on ^C ends what runs, not this process.
+    // From here on, ^C ends the command, not this process.
     let signals = is_held.then(hold::Signals::catch).transpose()?;
     let terms = Terms { hold: is_held, default_route: options.default_route };
     let mut session = Session::begin(&mut kernel, &store, &name, terms)?;
@@ -170,8 +170,9 @@ fn status(report: &Report) -> ExitCode {
     if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) }
 }
 
-/// Says that a process died while it held the interface, or that the saved state cannot be read.
-/// A user without permission to read it cannot change the interface either, and is told so later.
+/// Reports a process that died while it held the interface, or a saved state that cannot be read.
+/// A missing permission to read it is not reported: without it, the interface cannot be changed
+/// either, and that error follows.
 fn tell_of_left_behind(store: &Store, interface: &seekwire_nic::Interface) {
     match seekwire_nic::left_behind(store, interface) {
         Ok(None) | Err(Error::Closed(_)) => {}

@@ -1,4 +1,4 @@
-//! What is planned and what was done, for people and as JSON.
+//! Plans and reports as text and as JSON.
 
 use anyhow::Result;
 use seekwire_nic::{Along, Fate, Item, Outcome, Plan, Report, Verdict};

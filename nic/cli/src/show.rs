@@ -32,7 +32,7 @@ pub(crate) fn show(options: &NicShow) -> Result<ExitCode> {
         let saved = match store.load(&interface) {
             Ok(saved) => saved,
             Err(error) => {
-                // Anything else has just been said.
+                // Any other failure has just been reported.
                 closed = matches!(error, Error::Closed(_)).then_some(error).or(closed);
                 None
             }

@@ -57,7 +57,7 @@ pub(crate) fn tune(options: &NicTune) -> Result<ExitCode> {
         },
     );
     let back = crate::put_back(session, &name);
-    // It may have come after the last measurement, too; then nothing is applied.
+    // The signal may also have come after the last measurement; then nothing is applied.
     if let Some(status) = interrupt.status() {
         seekwire_program::tell(format_args!(
             "seekwire: interrupted; {} has its original settings again",
@@ -74,7 +74,7 @@ pub(crate) fn tune(options: &NicTune) -> Result<ExitCode> {
         }
     };
 
-    // What was measured is told, whatever becomes of the rest.
+    // Report the measurements even if a later step fails.
     let (mut applied, mut written) = (None, None);
     let followed = back.and_then(|now| {
         if options.apply && outcome.recommended != 0 {
@@ -108,7 +108,7 @@ struct Told<'a> {
     applied: Option<Reported<'a>>,
 }
 
-/// The first address of the peer that the interface leads to.
+/// The first address of the peer whose route uses the interface.
 fn peer(kernel: &mut Kernel, options: &NicTune, name: &str) -> Result<SocketAddr> {
     let addresses =
         endpoint(&options.peer).to_socket_addrs().with_context(|| options.peer.clone())?;
@@ -143,7 +143,7 @@ fn foresee(options: &NicTune, now: &seekwire_nic::Interface) -> Result<ExitCode>
     Ok(ExitCode::SUCCESS)
 }
 
-/// Applies what is recommended, to stay.
+/// Applies the recommended settings permanently.
 fn apply(
     kernel: &mut Kernel,
     store: &Store,
@@ -162,8 +162,8 @@ fn apply(
     Ok(report)
 }
 
-/// Where what lasts is written: a file of the name that was given, or a drop-in file beside it.
-/// Checked before the measurements, which take minutes.
+/// The file that makes settings last: the one that was named, or a drop-in file beside it. It is
+/// checked before the measurements, which take minutes.
 fn place(file: &Path, beside: Option<&LinkFile>) -> Result<PathBuf> {
     check_writable(file)?;
     let (Some(name), Some(beside)) = (file.file_name(), beside.filter(|_| is_link(file))) else {
@@ -194,7 +194,7 @@ fn is_link(file: &Path) -> bool {
 
 fn check_writable(file: &Path) -> Result<()> {
     let cannot = || format!("cannot write {}", file.display());
-    // A link that leads nowhere is there, too.
+    // This also finds a dangling symbolic link.
     if file.symlink_metadata().is_ok() {
         bail!("{} exists already; name a new file", file.display());
     }

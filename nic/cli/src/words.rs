@@ -44,7 +44,7 @@ pub(crate) fn result(
             text.push_str(&indented(&lasting.ethtool));
             let file = match &lasting.drop_in_for {
                 Some(link) => format!("{link}.d/50-{name}.conf"),
-                // Before all that come with the system.
+                // A name that sorts before the files of the system.
                 None => format!("00-{name}.link"),
             };
             text.push_str(&format!(
@@ -65,7 +65,7 @@ pub(crate) fn candidates(candidates: &[(String, Vec<String>)]) -> String {
     table::layout(&COLUMNS, &candidates.iter().map(row).collect::<Vec<_>>())
 }
 
-/// On one line; without what was not measured.
+/// The measured figures on one line.
 pub(crate) fn line(measured: &Figures) -> String {
     let names = ["one way ", "p99 ", "", ""];
     let known = names
@@ -75,7 +75,7 @@ pub(crate) fn line(measured: &Figures) -> String {
     known.collect::<Vec<_>>().join(", ")
 }
 
-/// One way, its 99th percentile, stream, CPU time; none of what was not measured.
+/// One-way latency, its 99th percentile, throughput, CPU time; empty if not measured.
 fn figures(figures: &Figures) -> [Option<String>; 4] {
     let microseconds = |seconds: f64| format!("{:.1} us", seconds * 1e6);
     [
@@ -127,12 +127,12 @@ fn times(interval: &Interval) -> String {
     format!("{:.3} ({:.3} to {:.3})", interval.ratio, interval.low, interval.high)
 }
 
-/// What the intervals mean.
+/// Explains the intervals.
 fn note(confidence: f64) -> String {
     let sure = confidence * 100.0;
     let error = (1.0 - confidence) * 100.0;
     format!(
-        "In {sure:.0} % of searches all intervals hold at once: a search recommends what is no better in \
+        "In {sure:.0} % of searches all intervals hold at once: a search recommends settings that are not better in \
          at most {error:.0} % of the cases.\n"
     )
 }

@@ -261,7 +261,7 @@ fn after_a_kill_the_next_start_offers_to_restore() {
             "{errors}"
         );
         assert!(text.contains("\n  changed; "), "{text}");
-        // What comes on top does not lose the first state.
+        // A change on top keeps the first state.
         let (code, _, errors) = run(state.path(), &["apply", "near", "gso=off"]);
         assert!(code == Some(0) && errors.contains(&offer), "{errors}");
         assert_eq!(run(state.path(), &["restore", "near"]).0, Some(0));

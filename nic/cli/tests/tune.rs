@@ -38,11 +38,11 @@ impl Drop for Server {
     }
 }
 
-/// The near end with a server behind it, and a directory for states.
+/// Runs `test` with a testbed, a server at its far end, and a directory for states.
 fn with_server(test: impl FnOnce(&Testbed, &Server, &Path)) {
     let testbed = match Testbed::new() {
         Ok(testbed) => testbed,
-        // Past the test harness, which swallows what a test that passes has to say.
+        // Bypasses the test harness, which discards the output of tests that pass.
         Err(error) => return drop(writeln!(std::io::stderr(), "not run: {error}")),
     };
     let far = testbed.end(Side::Far);
@@ -64,7 +64,7 @@ fn run(testbed: &Testbed, mut command: Command) -> (Option<i32>, String, String)
     (status.code(), text(stdout), text(stderr))
 }
 
-/// The JSON of `near`; what is saved is null where nothing is to be restored.
+/// The JSON of `near`, with a null state if nothing is to be restored.
 fn near(testbed: &Testbed, state: &Path) -> Value {
     let (code, json, errors) = run(testbed, nic(state, &["show", "near", "--json"]));
     assert_eq!(code, Some(0), "{errors}");
@@ -153,7 +153,7 @@ fn what_is_recommended_is_applied_and_what_makes_it_last_is_written() {
         let recommended = told["recommended"].as_u64().unwrap() as usize;
         let now = near(testbed, state);
         if recommended == 0 {
-            // So much else has been going on that nothing could be told.
+            // Too much other load for any significant difference.
             assert_eq!(told["confidence"], 0.99);
             assert!(
                 told["applied"].is_null() && told["lasting"].is_null() && !file.exists(),
@@ -323,7 +323,7 @@ fn what_was_measured_is_told_though_it_cannot_be_written() {
             assert!(status.code() == Some(1) && errors.contains("cannot write"), "{errors}");
             assert!(text.contains("[Match]") && text.contains("ethtool -K near"), "{text}");
         } else {
-            // So much else has been going on that nothing could be told.
+            // Too much other load for any significant difference.
             assert_eq!(status.code(), Some(0), "{errors}");
         }
     });

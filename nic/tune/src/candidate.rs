@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 
 use seekwire_nic::{Fate, Interface, Key, Outcome, Plan, Profile, Setting, Value, Verdict};
 
-/// Most that are tried beside the first ones.
+/// Maximum number of candidates that are tried besides the first ones.
 pub(crate) const NEIGHBOURS: usize = 6;
 
-/// Offloads by themselves, as ethtool(8) has them. Checksums and scatter-gather make no difference
-/// without those that need them, and these are in the profiles.
+/// Single offloads, by their names in ethtool(8). Checksums and scatter-gather matter only with the
+/// offloads that need them, and the profiles cover those.
 const SWITCHES: [&str; 3] = ["gro", "tso", "gso"];
 
-/// Times and flags by which an interface interrupts later; microseconds.
+/// Times in microseconds, frame counts and flags that delay interrupts.
 const COALESCING: [(&str, &[Value]); 4] = [
     ("coalesce.adaptive-rx", &[Value::Switch(true), Value::Switch(false)]),
     ("coalesce.rx-usecs", &[Value::Number(0), Value::Number(20), Value::Number(80)]),
@@ -23,16 +23,16 @@ const COALESCING: [(&str, &[Value]); 4] = [
 /// A state that the interface can be brought into.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Candidate {
-    /// What it is called; several, where profiles come to the same.
+    /// The names of the candidate; several if profiles are equal on this interface.
     pub(crate) names: Vec<String>,
-    /// What is not as it was found.
+    /// The differences from the original settings.
     pub(crate) changes: BTreeMap<Key, Value>,
-    /// What the driver has refused.
+    /// Changes that the driver refused, with the reason.
     pub(crate) refused: Vec<String>,
 }
 
 impl Candidate {
-    /// None: it cannot be.
+    /// Returns `None` if the settings conflict.
     fn new(found: &Interface, name: String, settings: &[Setting]) -> Option<Self> {
         let plan = Plan::new(found, settings).ok()?;
         let planned = plan.items.iter().filter(|item| item.fate == Fate::Change);
@@ -45,12 +45,12 @@ impl Candidate {
         })
     }
 
-    /// All its names.
+    /// All names of the candidate.
     pub(crate) fn name(&self) -> String {
         self.names.join(" = ")
     }
 
-    /// What the driver did not do is no part of it from now on.
+    /// Removes changes that the driver refused from the candidate.
     pub(crate) fn learn(&mut self, outcomes: &[Outcome]) {
         for outcome in outcomes {
             if let Verdict::Refused(reason) = &outcome.result {
@@ -62,7 +62,7 @@ impl Candidate {
     }
 }
 
-/// What was found, first; then the profiles. What comes to the same is one candidate.
+/// The original settings, and then the profiles. Equal settings are one candidate.
 pub(crate) fn first(found: &Interface) -> Vec<Candidate> {
     let as_found = Candidate {
         names: vec!["as found".to_owned()],
@@ -83,7 +83,7 @@ pub(crate) fn first(found: &Interface) -> Vec<Candidate> {
     candidates
 }
 
-/// Those that differ from `base` by one setting, and from all `known` ones.
+/// Candidates that differ from `base` by one setting and equal none of the `known` ones.
 pub(crate) fn neighbours(
     found: &Interface,
     base: &Candidate,
@@ -109,8 +109,8 @@ pub(crate) fn neighbours(
     neighbours
 }
 
-/// The settings that lead to `candidate` from any other one: each key that one of them changes gets
-/// a value.
+/// The settings that lead from any candidate to `candidate`, with a value for each key that any of
+/// them changes.
 pub(crate) fn settings(
     found: &Interface,
     candidate: &Candidate,

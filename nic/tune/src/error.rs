@@ -1,6 +1,7 @@
-//! Why a search ended without a result.
+//! Errors of a search.
 
-/// Why a search ended. A session that holds has put the original settings back by then.
+/// Reasons why a search ended without a result. The caller ends the session, which restores the
+/// original settings if it holds.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The interface cannot be read or changed.
@@ -9,24 +10,23 @@ pub enum Error {
     /// The peer cannot be reached or measured with.
     #[error(transparent)]
     Peer(seekwire_gauge::Error),
-    /// The peer could be measured with, and cannot any more, although the interface has the
-    /// settings again that were found.
+    /// The peer has stopped answering, although the interface has its original settings again.
     #[error(
         "the peer has not answered since `{after}` was tried, nor for about {seconds} s after the original \
          settings were back: {reason}"
     )]
     Lost {
-        /// What was tried last.
+        /// The last candidate that was tried.
         after: String,
-        /// How long it was tried.
+        /// How long the search waited for the peer.
         seconds: u64,
         /// Why the last attempt failed.
         reason: seekwire_gauge::Error,
     },
-    /// The caller has said so.
+    /// The caller interrupted the search.
     #[error("interrupted")]
     Interrupted,
-    /// Not even the state that was found could be measured.
+    /// Not even the original settings could be measured.
     #[error("nothing could be measured; give the search more time (--time)")]
     Nothing,
 }

@@ -8,25 +8,25 @@ use std::time::Duration;
 use seekwire_gauge::{Kind, Load, Reading, Test};
 use serde::Serialize;
 
-/// What is to become better.
+/// The quantity to improve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Goal {
-    /// Requests answered sooner.
+    /// Faster answers to requests.
     Latency,
-    /// More bytes per second, of streams in both directions.
+    /// More bytes per second in streams of both directions.
     Throughput,
-    /// Less CPU time of this host for each byte of such streams.
+    /// Less CPU time of this host per byte of such streams.
     Cpu,
     /// All three, with equal weight.
     Mixed,
 }
 
 impl Goal {
-    /// All.
+    /// All goals.
     pub const ALL: [Self; 4] = [Self::Latency, Self::Throughput, Self::Cpu, Self::Mixed];
 
-    /// As on the command line.
+    /// The name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -37,9 +37,10 @@ impl Goal {
         }
     }
 
-    /// What to measure, each test for `slot`; with `sizes` instead of the usual sizes of messages.
+    /// The tests of the goal, each taking `slot`. `sizes`, unless empty, replaces the default message
+    /// sizes.
     pub(crate) fn tests(self, sizes: &[usize], slot: Duration) -> Vec<Test> {
-        // One that fits into a packet, and one that takes a dozen, where offloads begin to matter.
+        // One size fits into a packet; the other takes a dozen, where offloads begin to matter.
         const REQUESTS: [usize; 2] = [64, 16 << 10];
         const STREAMS: [usize; 1] = [64 << 10];
         let of = |kind: Kind, usual: &[usize]| -> Vec<Test> {
@@ -59,8 +60,8 @@ impl Goal {
         tests
     }
 
-    /// The one number by which candidates are compared; larger is better. None: something was not
-    /// measured.
+    /// The number by which candidates are compared; larger is better. `None` if a figure is
+    /// missing.
     pub(crate) fn score(self, figures: &Figures) -> Option<f64> {
         let latency = figures.latency_seconds.map(|seconds| 1.0 / seconds);
         let cpu = figures.cpu_seconds_per_gigabyte.map(|seconds| 1.0 / seconds);
@@ -89,16 +90,18 @@ impl FromStr for Goal {
     }
 }
 
-/// What was measured of one candidate.
+/// The measured figures of one candidate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Figures {
-    /// One way, in seconds: 1 / (2 x rate of requests); of several sizes the geometric mean.
+    /// One-way latency in seconds: 1 / (2 x rate of requests); the geometric mean over several
+    /// sizes.
     pub latency_seconds: Option<f64>,
-    /// The same of the 99th percentile of the times from request to response.
+    /// Half of the 99th percentile of the times from request to response, in seconds; the geometric
+    /// mean over several sizes.
     pub p99_seconds: Option<f64>,
-    /// Of streams; of several the geometric mean.
+    /// Throughput of streams; the geometric mean over several streams.
     pub bytes_per_second: Option<f64>,
-    /// CPU time of this host, interrupts included, for 10^9 bytes of streams.
+    /// CPU time of this host, including interrupts, per 10^9 bytes of streams.
     pub cpu_seconds_per_gigabyte: Option<f64>,
 }
 
@@ -140,14 +143,15 @@ impl Figures {
     }
 }
 
-/// CPU time of the whole host; at least that of this process, which is counted more finely.
+/// CPU time of the whole host, or that of this process if it is larger: the latter has a finer
+/// resolution.
 fn cpu_seconds(load: &Load) -> f64 {
     let machine =
         load.machine.map_or(0.0, |machine| machine.busy() * f64::from(machine.cpus) * load.seconds);
     machine.max(load.user + load.system)
 }
 
-/// None of nothing.
+/// Returns `None` for no values.
 fn geometric_mean(values: &[f64]) -> Option<f64> {
     let logs: f64 = values.iter().map(|value| value.ln()).sum();
     (!values.is_empty()).then(|| (logs / values.len() as f64).exp())

@@ -1,11 +1,11 @@
-//! How much better one of two candidates is, and the confidence interval of that.
+//! The ratio of the scores of two candidates, with its confidence interval.
 
 use serde::Serialize;
 
 /// A ratio of two scores with its confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Interval {
-    /// Geometric mean of the ratios of all rounds; above 1 the first one is better.
+    /// Geometric mean of the ratios of all rounds; above 1, the first candidate is better.
     pub ratio: f64,
     /// Lower end.
     pub low: f64,
@@ -16,15 +16,15 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// How sure a search is of all its intervals at once: of every candidate against what was
-    /// found, whenever it ends. The chance that it recommends what is no better is less than what
-    /// is missing to 1, as far as rounds do not depend on each other and the logarithms of their
-    /// ratios are about normal.
+    /// Simultaneous confidence of all intervals of a search, of every candidate against the
+    /// original settings, whenever the search ends. The search recommends settings that are not
+    /// better with a probability below 1 - `CONFIDENCE`, provided that rounds are independent and
+    /// the logarithms of their ratios are approximately normal.
     pub const CONFIDENCE: f64 = 0.99;
 
-    /// Of pairs measured in the same rounds: Student's interval of the mean of the logarithms, so
-    /// that what disturbed a whole round cancels, with this quantile. None: fewer than two pairs,
-    /// or a score that is not a positive number.
+    /// Student's interval of the mean of the logarithms of pairs measured in the same rounds, with
+    /// this quantile. Disturbances of a whole round cancel. Returns `None` for fewer than two pairs,
+    /// or if a score is not a positive number.
     pub(crate) fn of(pairs: &[(f64, f64)], quantile: f64) -> Option<Self> {
         let logs: Vec<f64> = pairs.iter().map(|(one, other)| (one / other).ln()).collect();
         let n = logs.len() as f64;
@@ -39,12 +39,12 @@ impl Interval {
         })
     }
 
-    /// Whether the first one is better, for sure.
+    /// True if the first candidate is significantly better.
     pub(crate) fn is_above(&self) -> bool {
         self.low > 1.0
     }
 
-    /// Whether the two are the same for sure, as far as it matters.
+    /// True if the two are significantly equal, within a factor of `margin`.
     pub(crate) fn is_within(&self, margin: f64) -> bool {
         self.low > 1.0 / margin && self.high < margin
     }

@@ -2,18 +2,18 @@
 //! another host that runs a server of `seekwire-gauge`.
 //!
 //! ```text
-//! search       sets, measures, and says what came of it
-//!   candidate  what is tried: as found, the profiles, neighbours of the best
-//!   race       who is measured next, who is out, when it is decided
-//!   looks      when it is looked at who is better, and what chance of error that may spend
-//!   interval   how much better one is than another, and how sure that is
-//!   goal       what is measured, and when it is better
-//! lasting      what makes settings last
-//!   link_file    the file of systemd that names the interface
+//! search       applies settings, measures them, and reports the result
+//!   candidate  the settings to try: the original ones, the profiles, neighbours of the best
+//!   race       which candidate is next, which one is out, when the race is decided
+//!   looks      when candidates are compared, and the probability of error of each comparison
+//!   interval   the ratio of two candidates and its confidence interval
+//!   goal       the measurements, and when a result is better
+//! lasting      how to make settings last
+//!   link_file    the file of systemd that configures the interface
 //! ```
 //!
-//! It decides about the settings of this end only, for one peer, at the load that the host has
-//! while it measures.
+//! It optimizes only the settings of this end, for one peer, at the load that the host has during
+//! the measurements.
 
 #![forbid(unsafe_code)]
 

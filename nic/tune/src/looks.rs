@@ -1,34 +1,34 @@
-//! When a race is evaluated, and how much chance of error each look may spend.
+//! When a race is evaluated, and the probability of error that each look may spend.
 //!
-//! Who looks at an interval of 99 % after every round, for every candidate, and stops when it suits
-//! him is wrong far more often than once in a hundred times. So the chance of error of the whole
-//! search is spread: equally over all comparisons with what was found (Bonferroni), and of each
-//! comparison over looks after fixed numbers of rounds, 1 / (k (k + 1)) for the k-th, of which the
-//! sum over all looks is 1 (alpha spending: K. K. G. Lan and D. L. DeMets, "Discrete Sequential
-//! Boundaries for Clinical Trials", Biometrika 70, 1983; here with the union bound, which needs no
-//! common distribution of the looks). Early looks get most, because they have the fewest degrees of
-//! freedom, where a little chance costs much width; looks become rarer, because soon the width
-//! shrinks no faster than the root of the rounds. All intervals of a search hold at once then,
-//! whenever it stops.
+//! A search that evaluates a 99 % interval after every round, for every candidate, and stops at a
+//! convenient moment is wrong far more often than once in a hundred times. So the probability of
+//! error of the whole search is divided equally among all comparisons with the original settings
+//! (Bonferroni). Each comparison divides its share among looks after fixed numbers of rounds:
+//! 1 / (k (k + 1)) for the k-th look, whose sum over all looks is 1 (alpha spending: K. K. G. Lan and
+//! D. L. DeMets, "Discrete Sequential Boundaries for Clinical Trials", Biometrika 70, 1983; here with
+//! the union bound, which needs no joint distribution of the looks). Early looks get the largest
+//! shares: with few degrees of freedom, a smaller share would widen the interval most. Looks become
+//! rarer, because the width soon shrinks only with the square root of the number of rounds. All
+//! intervals of a search then hold simultaneously, whenever it stops.
 
 use crate::interval::Interval;
 
-/// What a look at two candidates is based on.
+/// The parameters of a look at two candidates.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Look {
-    /// Of the rounds in which both have run, so many first ones.
+    /// Number of rounds to use: the first ones in which both candidates were measured.
     pub(crate) rounds: usize,
-    /// Quantile of Student's distribution for an interval that holds with all others of the
-    /// search.
+    /// Quantile of Student's distribution for an interval that holds simultaneously with all
+    /// others of the search.
     pub(crate) of_all: f64,
-    /// The same for an interval by itself.
+    /// The same for a single interval.
     pub(crate) single: f64,
 }
 
 /// The looks of a race.
 #[derive(Debug)]
 pub(crate) struct Looks {
-    /// How many candidates are compared with what was found.
+    /// Number of candidates that are compared with the original settings.
     comparisons: usize,
     taken: Vec<Look>,
 }
@@ -43,7 +43,7 @@ impl Looks {
         (if number % 2 == 0 { 4 } else { 6 }) << (number / 2)
     }
 
-    /// Makes all looks known that so many rounds allow.
+    /// Adds all looks that `rounds` rounds allow.
     pub(crate) fn reach(&mut self, rounds: usize) {
         while Self::rounds(self.taken.len()) <= rounds {
             let number = self.taken.len();
@@ -55,29 +55,29 @@ impl Looks {
         }
     }
 
-    /// The last look that so many common rounds allow.
+    /// The last look that `rounds` common rounds allow.
     pub(crate) fn last(&self, rounds: usize) -> Option<Look> {
         self.taken.iter().rev().find(|look| look.rounds <= rounds).copied()
     }
 }
 
-/// What Student's t with `degrees` degrees of freedom exceeds in absolute value with the chance
-/// `error`.
+/// The value that Student's t with `degrees` degrees of freedom exceeds in absolute value with
+/// probability `error`.
 fn quantile(error: f64, degrees: usize) -> f64 {
     let mut range = [0.0, 2.0];
     while 1.0 - within(range[1], degrees) > error {
         range = [range[1], 2.0 * range[1]];
     }
-    // To the last digits that matter.
+    // 40 halvings give all significant digits.
     for _ in 0..40 {
         let middle = f64::midpoint(range[0], range[1]);
         range[usize::from(1.0 - within(middle, degrees) <= error)] = middle;
     }
-    // On the safe side.
+    // The upper bound is the safe one.
     range[1]
 }
 
-/// The chance that Student's t is at most `t` in absolute value: M. Abramowitz and I. Stegun,
+/// The probability that Student's t is at most `t` in absolute value: M. Abramowitz and I. Stegun,
 /// "Handbook of Mathematical Functions", 26.7.3 and 26.7.4.
 fn within(t: f64, degrees: usize) -> f64 {
     let angle = (t / (degrees as f64).sqrt()).atan();

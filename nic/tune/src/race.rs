@@ -1,49 +1,49 @@
-//! A race: says which candidate is measured next, which is dropped, and when the race is decided.
+//! A race: decides which candidate is measured next, which is dropped, and when the race ends.
 //! All candidates run round by round, and one that seems worse than the leader is dropped. After O.
 //! Maron and A. Moore, "Hoeffding Races", NIPS 1994, with the paired test of M. Birattari and
 //! others, "A Racing Algorithm for Configuring Metaheuristics", GECCO 2002.
 //!
-//! Two kinds of intervals: who leaves is decided by one that is as sure by itself as all together
-//! should be, because to lose a good candidate is a pity, but nothing false; that one is better
-//! than what was found is said by intervals that hold all at once.
+//! There are two kinds of intervals. To drop a candidate, a single interval of the search's
+//! confidence is enough, because losing a good candidate is a pity but not an error. To claim that
+//! one is better than the original settings, intervals that hold simultaneously are needed.
 
 use crate::interval::Interval;
 use crate::looks::{Look, Looks};
 
-/// Two whose ratio is within this factor for sure are as good as each other.
+/// Candidates whose ratio is significantly within this factor count as equally good.
 const MARGIN: f64 = 1.02;
 
-/// A race. Candidate 0 is what all are compared with; it runs to the end. No clock and no I/O.
+/// A race, without clock and I/O. Candidate 0 is the reference for all others and runs to the end.
 #[derive(Debug)]
 pub(crate) struct Race {
     looks: Looks,
     runners: Vec<Runner>,
     round: usize,
-    /// Who is still to run in this round; the next one last.
+    /// Candidates that have not run in this round yet; the next one is last.
     waiting: Vec<usize>,
     is_decided: bool,
-    /// How many may still join.
+    /// How many candidates may still join.
     more: usize,
 }
 
 #[derive(Debug, Default)]
 struct Runner {
-    /// By round; larger is better.
+    /// Round and score; larger is better.
     scores: Vec<(usize, f64)>,
     is_out: bool,
     has_failed: bool,
 }
 
 impl Race {
-    /// With so many candidates, and room for `more` that join.
+    /// A race of `count` candidates in which up to `more` may join.
     pub(crate) fn new(count: usize, more: usize) -> Self {
         let looks = Looks::new((count + more).saturating_sub(1));
         let runners = (0..count).map(|_| Runner::default()).collect();
         Self { looks, runners, round: 0, waiting: Vec::new(), is_decided: false, more }
     }
 
-    /// One more joins, from the next round on. None: there is no room, because what can be said of
-    /// all at once depends on how many they are.
+    /// Adds a candidate from the next round on. Returns `None` when the limit is reached: the
+    /// simultaneous intervals depend on the number of candidates.
     pub(crate) fn add(&mut self) -> Option<usize> {
         self.more = self.more.checked_sub(1)?;
         self.is_decided = false;
@@ -51,7 +51,7 @@ impl Race {
         Some(self.runners.len() - 1)
     }
 
-    /// Who is to be measured. None: more rounds would tell nothing.
+    /// The candidate to measure next. Returns `None` when the race is decided.
     pub(crate) fn next(&mut self) -> Option<usize> {
         if self.is_decided {
             return None;
@@ -66,9 +66,9 @@ impl Race {
             self.round += 1;
             self.waiting = running;
             self.waiting.insert(0, 0);
-            // Forwards and backwards, so that what drifts disturbs nobody more than others; what
-            // was found is the first of all, because others can only be blamed for what works with
-            // it.
+            // The order alternates, so that a drift affects all candidates equally. The very first
+            // measurement is of the original settings: a failure can be blamed on other settings only
+            // if these work.
             if self.round % 2 != 0 {
                 self.waiting.reverse();
             }
@@ -76,19 +76,19 @@ impl Race {
         self.waiting.pop()
     }
 
-    /// What came of measuring `candidate`: a positive number, larger is better.
+    /// Records the score of `candidate`: a positive number, larger is better.
     pub(crate) fn record(&mut self, candidate: usize, score: f64) {
         self.runners[candidate].scores.push((self.round, score));
     }
 
-    /// `candidate` cannot be measured.
+    /// Removes `candidate`, which cannot be measured.
     pub(crate) fn fail(&mut self, candidate: usize) {
         let runner = &mut self.runners[candidate];
         (runner.is_out, runner.has_failed) = (true, true);
         self.waiting.retain(|waiting| *waiting != candidate);
     }
 
-    /// Rounds begun.
+    /// Number of rounds that have begun.
     pub(crate) fn rounds(&self) -> usize {
         self.round
     }
@@ -98,24 +98,24 @@ impl Race {
         self.runners[candidate].scores.len()
     }
 
-    /// Whether `candidate` has left the race because it seemed to be worse.
+    /// True if `candidate` was dropped because it seemed to be worse.
     pub(crate) fn is_worse(&self, candidate: usize) -> bool {
         let runner = &self.runners[candidate];
         runner.is_out && !runner.has_failed
     }
 
-    /// Whether `candidate` could not be measured.
+    /// True if `candidate` could not be measured.
     pub(crate) fn has_failed(&self, candidate: usize) -> bool {
         self.runners[candidate].has_failed
     }
 
-    /// How much better `candidate` is than candidate 0, sure with those of all others. None: they
-    /// have not run together often enough.
+    /// How much better `candidate` is than candidate 0, with an interval that holds simultaneously
+    /// with all others. `None` if they have too few common rounds.
     pub(crate) fn gain(&self, candidate: usize) -> Option<Interval> {
         self.interval(candidate, 0, |look| look.of_all)
     }
 
-    /// How much better `one` is than `other`, sure by itself.
+    /// How much better `one` is than `other`, with a single interval.
     fn apart(&self, one: usize, other: usize) -> Option<Interval> {
         self.interval(one, other, |look| look.single)
     }
@@ -126,8 +126,8 @@ impl Race {
         Interval::of(&pairs[..look.rounds], quantile(look))
     }
 
-    /// The best so far: against candidate 0, of those that have run often enough and are not out. 0
-    /// where nobody has.
+    /// The running candidate with the largest gain over candidate 0 after enough rounds, or 0 if no
+    /// candidate gains.
     pub(crate) fn leader(&self) -> usize {
         let gains = self.running().into_iter().filter_map(|candidate| {
             let pairs = self.pairs(candidate, 0);
@@ -138,10 +138,10 @@ impl Race {
         gains.fold((0, 0.0), |best, gain| if gain.1 > best.1 { gain } else { best }).0
     }
 
-    /// Whom to choose: of those that run, the one that gains most against candidate 0 for sure,
-    /// because one that joined late can lead by luck. If none of them does, one that has left: who
-    /// joined late may have driven it out, and had no time to become sure. The leader where nobody
-    /// gains for sure.
+    /// The final choice: the running candidate with the largest significant gain over candidate 0,
+    /// because one that joined late can lead by luck. If no running candidate has a significant
+    /// gain, the best dropped one that has: a late candidate may have displaced it without time to
+    /// become significant itself. If there is none either, the leader.
     pub(crate) fn choice(&self) -> usize {
         let surest = |candidates: Vec<usize>| {
             let gains = candidates.into_iter().filter_map(|candidate| {
@@ -155,12 +155,12 @@ impl Race {
         surest(self.running()).or_else(|| surest(has_left())).unwrap_or_else(|| self.leader())
     }
 
-    /// Whether `candidate` is better than what was found, for sure.
+    /// True if `candidate` is significantly better than the original settings.
     pub(crate) fn is_better(&self, candidate: usize) -> bool {
         candidate != 0 && self.gain(candidate).is_some_and(|gain| gain.is_above())
     }
 
-    /// Candidates that run, without 0.
+    /// The running candidates, without 0.
     fn running(&self) -> Vec<usize> {
         (1..self.runners.len()).filter(|candidate| !self.runners[*candidate].is_out).collect()
     }
@@ -181,7 +181,7 @@ impl Race {
             self.running().into_iter().chain([0]).filter(|candidate| *candidate != leader)
         {
             match self.apart(leader, candidate) {
-                // It is compared with to the end, and beaten only for sure.
+                // Candidate 0 stays as the reference; only a simultaneous interval beats it.
                 Some(interval) if interval.is_above() && candidate == 0 => {
                     is_decided &= self.is_better(leader)
                 }

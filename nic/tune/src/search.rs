@@ -14,52 +14,52 @@ use crate::lasting::Lasting;
 use crate::link_file::LinkFile;
 use crate::race::Race;
 
-/// Rounds that the time is cut for, of the first candidates as well as of those that join.
+/// Number of rounds for which the time is divided, for the first candidates and for those that join.
 const ROUNDS: u32 = 12;
-/// Shortest and longest time of one test.
+/// Shortest and longest duration of one test.
 const SLOT: [Duration; 2] = [Duration::from_millis(40), Duration::from_secs(1)];
 
-/// What is searched for, and for how long.
+/// Goal, duration and parameters of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// What is to become better.
+    /// The quantity to improve.
     pub goal: Goal,
-    /// Time for all measurements together. It is kept but for the last measurement.
+    /// Time for all measurements together. Only the last measurement may exceed it.
     pub time: Duration,
-    /// Bytes of a message; none: those of the goal.
+    /// Message sizes in bytes; if empty, those of the goal.
     pub sizes: Vec<usize>,
     /// As in [`Test::congestion`].
     pub congestion: Option<String>,
-    /// How long to wait for the link after a change, beyond what `time` allows if need be. A
-    /// candidate that keeps it away for half as long is left out; when it does not come back with
-    /// what was found, the search ends. [`seekwire_gauge::LINK_RETURN`] is enough for every link.
+    /// How long to wait for the link after a change, even beyond `time`. A candidate that keeps the
+    /// link down for half as long is dropped. If the link does not come back with the original
+    /// settings, the search fails. [`seekwire_gauge::LINK_RETURN`] is enough for every link.
     pub patience: Duration,
 }
 
-/// What a search has to tell while it goes on.
+/// Progress of a search.
 #[derive(Debug)]
 pub enum Progress<'a> {
-    /// These are tried.
+    /// Candidates join the search.
     Trying(Vec<String>),
-    /// One was measured.
+    /// A candidate was measured.
     Measured {
         /// Its name.
         name: String,
-        /// Counted from 1.
+        /// The round, counted from 1.
         round: usize,
-        /// What was measured.
+        /// The measured figures.
         figures: &'a Figures,
     },
-    /// The peer does not answer with the settings of one; it is tried again.
+    /// The peer does not answer with the settings of a candidate; the measurement is retried.
     Waiting {
         /// Its name.
         name: String,
         /// Why.
         error: &'a seekwire_gauge::Error,
-        /// For how long at most, in seconds.
+        /// Maximum duration of the retries, in seconds.
         seconds: u64,
     },
-    /// One cannot be measured.
+    /// A candidate cannot be measured.
     Failed {
         /// Its name.
         name: String,
@@ -68,39 +68,39 @@ pub enum Progress<'a> {
     },
 }
 
-/// What was found out.
+/// The result of a search.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
     /// The interface.
     pub interface: String,
-    /// What was to become better.
+    /// The quantity to improve.
     pub goal: Goal,
-    /// Rounds begun.
+    /// Number of rounds that have begun.
     pub rounds: usize,
-    /// How long it took, in seconds.
+    /// Duration of the search in seconds.
     pub seconds: f64,
-    /// Whether more rounds would have told nothing; false: the time was over.
+    /// True if the race was decided, false if the time ran out.
     pub is_decided: bool,
     /// [`Interval::CONFIDENCE`].
     pub confidence: f64,
-    /// All that was tried; the first is what was found.
+    /// All candidates; the first one has the original settings.
     pub candidates: Vec<Tried>,
-    /// Number of the candidate that did best: of those that have not left, that which gains most
-    /// for sure; if none of them does, one that has left and does.
+    /// Number of the best candidate: among those still running, the one with the largest significant
+    /// gain; if none has one, a dropped candidate that has.
     pub best: usize,
-    /// Number of the candidate to use: that which did best if it is better than what was found for
-    /// sure, else 0.
+    /// Number of the candidate to use: the best one if it is significantly better than the original
+    /// settings, else 0.
     pub recommended: usize,
-    /// What makes the recommended settings last; none: they are there already.
+    /// How to make the recommended settings last; `None` if they are the original ones.
     pub lasting: Option<Lasting>,
 }
 
-/// One candidate and what came of it.
+/// One candidate and its result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Tried {
-    /// Its names.
+    /// The names of the candidate.
     pub name: String,
-    /// What is not as it was found, as KEY=VALUE for `seekwire nic apply`.
+    /// Differences from the original settings, as KEY=VALUE for `seekwire nic apply`.
     pub changes: Vec<String>,
     /// Changes that the driver refused, and why.
     pub refused: Vec<String>,
@@ -108,9 +108,10 @@ pub struct Tried {
     pub rounds: usize,
     /// The median of each figure.
     pub figures: Figures,
-    /// How much better than what was found; above 1 is better. None: it has not run often enough.
+    /// Ratio to the original settings; above 1 is better. `None` if it was not measured often
+    /// enough.
     pub against_found: Option<Interval>,
-    /// How it ended.
+    /// How the race ended for the candidate.
     pub end: End,
 }
 
@@ -118,29 +119,29 @@ pub struct Tried {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
-    /// It did best.
+    /// The candidate is the best one.
     Best,
-    /// It cannot be told from the best one, or not yet.
+    /// The candidate cannot be distinguished from the best one, at least not yet.
     Open,
-    /// It left the race early because it seemed worse than the best one then, at 99 % by itself;
-    /// what was found: the best one is better for sure.
+    /// The candidate was dropped because it seemed worse than the leader at that time, with a single
+    /// 99 % interval. For the original settings: the best candidate is significantly better.
     Worse,
-    /// It could not be measured.
+    /// The candidate could not be measured.
     Failed,
 }
 
-/// The names of the candidates that a search begins with, and what each would change, as KEY=VALUE.
+/// The names of the first candidates of a search, and their changes as KEY=VALUE.
 #[must_use]
 pub fn candidates(found: &Interface) -> Vec<(String, Vec<String>)> {
     candidate::first(found).iter().map(|candidate| (candidate.name(), changes(candidate))).collect()
 }
 
-/// Searches for the best settings of the session's interface, which is left in the state of some
-/// candidate: the session should be one that holds.
+/// Searches for the best settings of the session's interface. It leaves the interface in the state of
+/// some candidate, so the session should be one that holds.
 ///
 /// # Errors
 ///
-/// [`Error::Interrupted`] soon after `interrupted` is true, which is looked at about every 100 ms;
+/// [`Error::Interrupted`] soon after `interrupted`, called about every 100 ms, returns true;
 /// [`Error::Lost`], [`Error::Peer`], [`Error::Interface`], [`Error::Nothing`].
 pub fn search(
     session: &mut Session<'_>,
@@ -151,7 +152,7 @@ pub fn search(
 ) -> Result<Outcome, Error> {
     let found = session.now()?;
     let candidates = candidate::first(&found);
-    // Those that join run with the best and with what was found.
+    // Candidates that join run together with the best one and the original settings.
     let [first, late] =
         [candidates.len(), NEIGHBOURS + 2].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
     let turn = options.time / (ROUNDS * (first + late));
@@ -171,20 +172,20 @@ pub fn search(
         changed: None,
     };
     tell(&Progress::Trying(search.candidates.iter().map(Candidate::name).collect()));
-    // The rest is for the neighbours of the best, if it has any.
+    // The remaining time is for the neighbours of the best candidate, if it has any.
     search.run(session, client, turn * ROUNDS * first, interrupted, tell)?;
     search.widen(tell);
     let is_decided = search.run(session, client, options.time, interrupted, tell)?;
     search.outcome(is_decided)
 }
 
-/// Whether it has nothing to do with what is set.
+/// True if the error does not depend on the settings.
 fn is_of_all(error: &seekwire_gauge::Error) -> bool {
     use seekwire_gauge::Error::{Busy, Interrupted, Refused, Test};
     matches!(error, Busy(_) | Interrupted | Refused(_) | Test(_))
 }
 
-/// Time for one test, where a candidate's turn takes so long.
+/// Duration of one test if a candidate's turn takes `turn`.
 fn slot(options: &Options, turn: Duration) -> Duration {
     let tests = options.goal.tests(&options.sizes, SLOT[1]).len();
     (turn / u32::try_from(tests).unwrap_or(u32::MAX).max(1)).clamp(SLOT[0], SLOT[1])
@@ -194,13 +195,13 @@ struct Search {
     found: Interface,
     candidates: Vec<Candidate>,
     race: Race,
-    /// What was measured, by candidate.
+    /// Measured figures by candidate.
     figures: Vec<Vec<Figures>>,
     goal: Goal,
     tests: Vec<Test>,
     start: Instant,
     patience: Duration,
-    /// The last candidate that was set, without what was found.
+    /// The last candidate that was applied, other than the original settings.
     changed: Option<usize>,
 }
 
@@ -221,15 +222,14 @@ impl Search {
             let readings = match self.measure(number, client, interrupted, tell) {
                 Ok(readings) => readings,
                 Err(error) => {
-                    // What has worked with nothing changed and does not with these settings is
-                    // their fault.
+                    // The original settings work, so these settings caused the failure.
                     if number == 0 || is_of_all(&error) {
                         return Err(self.lost(error));
                     }
                     tell(&Progress::Failed { name, error: &error });
                     self.race.fail(number);
                     self.set(session, 0)?;
-                    // Others are not to be blamed for a link that is still coming back.
+                    // Other candidates must not fail because the link is still coming back.
                     let again = client.persist(&self.tests[0], self.patience, interrupted);
                     again.map_err(|error| self.lost(error))?;
                     continue;
@@ -237,7 +237,7 @@ impl Search {
             };
             let figures = Figures::of(&readings);
             tell(&Progress::Measured { name, round: self.race.rounds(), figures: &figures });
-            // Where too few ticks have passed there is no CPU time to compare.
+            // After too few ticks there is no CPU time to compare.
             if let Some(score) = self.goal.score(&figures) {
                 self.race.record(number, score);
                 self.figures[number].push(figures);
@@ -246,8 +246,8 @@ impl Search {
         Ok(false)
     }
 
-    /// All tests with what is set. A candidate that keeps the link away has less time than what was
-    /// found.
+    /// Runs all tests with the present settings. The wait for the link is shorter for candidates
+    /// than for the original settings.
     fn measure(
         &self,
         number: usize,
@@ -256,7 +256,7 @@ impl Search {
         tell: &mut dyn FnMut(&Progress<'_>),
     ) -> Result<Vec<Reading>, seekwire_gauge::Error> {
         let patience = |error: &seekwire_gauge::Error| match error {
-            // No candidate can help that the peer is busy with somebody else.
+            // If the peer is busy with another client, no candidate is to blame.
             seekwire_gauge::Error::Busy(_) => self.patience,
             _ if number == 0 => self.patience,
             _ => self.patience / 2,
@@ -272,7 +272,7 @@ impl Search {
         self.tests.iter().map(&mut measure).collect()
     }
 
-    /// Why the search ends: what was found cannot be measured.
+    /// The error of a search whose original settings cannot be measured.
     fn lost(&self, reason: seekwire_gauge::Error) -> Error {
         if !reason.is_passing() || matches!(reason, seekwire_gauge::Error::Busy(_)) {
             return reason.into();

@@ -3,15 +3,15 @@
 use crate::candidate::NEIGHBOURS;
 use crate::race::Race;
 
-/// Candidates that a search begins with, what was found among them.
+/// Number of candidates at the beginning of a search, including the original settings.
 const FIRST: usize = 5;
 
-/// Numbers that follow from a seed (xorshift64*, S. Vigna, "An experimental exploration of
+/// Pseudorandom numbers from a seed (xorshift64*, S. Vigna, "An experimental exploration of
 /// Marsaglia's xorshift generators, scrambled", 2016).
 struct Random(u64);
 
 impl Random {
-    /// From 0 to 1, without 0.
+    /// Uniform in (0, 1].
     fn uniform(&mut self) -> f64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -24,8 +24,8 @@ impl Random {
         (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
     }
 
-    /// A measurement of something worth 1: some per cent up and down, and as often as that
-    /// something that takes the processor or the link away for a while.
+    /// A measurement of a true value of 1, with noise of some per cent. With probability
+    /// `disturbances`, something else takes the processor or the link for a while.
     fn measurement(&mut self, disturbances: f64) -> f64 {
         let disturbed =
             if self.uniform() < disturbances { 0.4 + 0.5 * self.uniform() } else { 1.0 };
@@ -33,8 +33,8 @@ impl Random {
     }
 }
 
-/// What a search recommends, which has time for so many measurements, where a candidate is worth
-/// `worth`.
+/// The recommendation of a search with time for `measurements` measurements, where `worth` gives
+/// the true value of a candidate.
 fn recommended(
     random: &mut Random,
     measurements: usize,
@@ -42,7 +42,7 @@ fn recommended(
     worth: impl Fn(usize) -> f64,
 ) -> usize {
     let mut race = Race::new(FIRST, NEIGHBOURS);
-    // What else goes on disturbs all of a round.
+    // Other load affects a whole round.
     let (mut round, mut load) = (0, 1.0);
     let mut run = |race: &mut Race, measurements: &mut usize, left: usize| {
         while *measurements > left {
@@ -62,20 +62,20 @@ fn recommended(
     if race.is_better(choice) { choice } else { 0 }
 }
 
-/// As many as a search plans for.
+/// The number of measurements that a search plans.
 const PLANNED: usize = 12 * (FIRST + NEIGHBOURS + 2);
 
 #[test]
 fn what_is_no_better_is_recommended_less_often_than_promised() {
     let mut random = Random(0x5eec_0001);
-    // Without disturbances the intervals are exact; the longer searches are looked at more often.
+    // Without disturbances the intervals are exact; longer searches have more looks.
     for (searches, measurements, disturbances) in
         [(900, PLANNED, 0.04), (900, PLANNED, 0.0), (150, 4 * PLANNED, 0.0)]
     {
         let is_wrong = |_: &i32| recommended(&mut random, measurements, disturbances, |_| 1.0) != 0;
         let wrong = (0..searches).filter(is_wrong).count();
         let promised = f64::from(searches) * (1.0 - crate::Interval::CONFIDENCE);
-        // And three standard deviations of the count.
+        // Plus three standard deviations of the count.
         assert!(
             (wrong as f64) < promised + 3.0 * promised.sqrt(),
             "{wrong} of {searches}, {promised} promised"
@@ -86,7 +86,7 @@ fn what_is_no_better_is_recommended_less_often_than_promised() {
 #[test]
 fn what_is_much_better_is_recommended_nearly_always() {
     let mut random = Random(0x5eec_0002);
-    // One of the first candidates, and one that joins.
+    // A candidate from the beginning, and one that joins.
     for better in [2, FIRST + 3] {
         let worth = |candidate| if candidate == better { 1.3 } else { 1.0 };
         let searches = 200;

@@ -137,10 +137,10 @@ fn serve(testbed: &Testbed, port: u16) -> (SocketAddr, impl FnOnce()) {
     (address, end)
 }
 
-/// What is told of a search, with what ends the server and what starts it again.
+/// Receives the progress of a search, with closures that stop and restart the server.
 type Told<'a> = dyn FnMut(&Progress<'_>, &mut dyn FnMut(), &mut dyn FnMut()) + Send + 'a;
 
-/// A search with a server that is ended and started again meanwhile.
+/// Runs a search against a server that is stopped and restarted meanwhile.
 fn with_restarts(
     options: &Options,
     progress: &mut Told<'_>,
