@@ -308,7 +308,7 @@ fn a_killed_agent_is_not_believed_and_the_next_one_goes_on() {
 #[test]
 fn a_machine_that_attaches_anew_is_found_anew() {
     let (machines, [mut near, mut far]) = found();
-    // Its agent lets go. That of the other machine has the file mapped, too.
+    // The agent of this machine unmaps the file, which the other machine's agent keeps mapped.
     let detached = machines.vm(Side::Far, &["detach", "pair", "--wait", "0"]);
     assert_eq!(detached.stdout, "pair: detached\n");
     assert!(!detached.stderr.contains(&far.pid().to_string()), "{detached:?}");

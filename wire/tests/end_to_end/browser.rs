@@ -26,10 +26,10 @@ pub(crate) struct Look {
     pub(crate) dark: bool,
 }
 
-/// What was seen.
+/// The result of a visit.
 #[derive(Debug)]
 pub(crate) struct Visit {
-    /// What the browser wrote to its console.
+    /// The output on the browser's console.
     console: Vec<String>,
     layout: Layout,
     pub(crate) plots: Vec<Plot>,
@@ -44,10 +44,10 @@ struct Report {
 
 #[derive(Debug, Deserialize)]
 struct Layout {
-    /// Of the window and of what is in it.
+    /// Widths of the window and of its content.
     window: f64,
     content: f64,
-    /// What the page wanted to fetch besides itself.
+    /// Addresses that the page tried to fetch.
     fetched: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Plot {
     overlaps: Vec<String>,
 }
 
-/// Whatever the page wants to fetch, from anywhere, breaks the policy and is told.
+/// The policy forbids all fetches of the page, and the script reports each violation.
 const SCRIPT: &str = r#"<meta http-equiv="Content-Security-Policy"
   content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:">
 <script>

@@ -275,7 +275,7 @@ fn doctor_finds_this_host_usable() {
 #[test]
 fn doctor_says_how_to_mend_an_open_registry() {
     let stage = Stage::new(Mode::Accelerated);
-    // Only by its name it can be told that it is for nothing else.
+    // Only the name shows that the directory has no other use.
     for (name, may_be_mended) in [("seekwire-open", true), ("open", false)] {
         let registry = stage.path(name);
         fs::create_dir(&registry).expect("a directory");

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::harness::{Mode, Stage};
 
-/// What two threads have moved through the ring, under a filter against what is named.
+/// Bytes that two threads moved through the ring under a seccomp filter against `filter`.
 fn ring_under(filter: &str) -> u64 {
     let stage = Stage::new(Mode::Accelerated);
     let wrapper = stage.compile("under_filter.c", "under_filter", &[]);

@@ -24,7 +24,7 @@ fn one_pipeline_runs_over_all_that_is_installed() {
         assert!(value.is_some_and(|value| value > 0.0) && printed.contains(key), "{printed}");
     }
     let rows = result["rows"].as_array().expect("rows");
-    // What is wrong with blocks would have ended the run.
+    // Corrupt blocks would have ended the run.
     let wrong = rows.iter().filter(|row| {
         let error = row["error"].as_str();
         error.is_some_and(|error| !error.contains("not installed") && !error.contains("full share"))

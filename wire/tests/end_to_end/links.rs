@@ -194,7 +194,7 @@ impl Machines {
         Ends { server, client, port: port.parse().expect("a port") }
     }
 
-    /// What carries the connections of one machine, as `seekwire status` says: sends, receives, link
+    /// The carriers of the connections of one machine in `seekwire status`: sending, receiving, link
     /// and reason.
     pub(crate) fn carriers(&self, side: Side) -> Vec<[String; 4]> {
         let registry = self.path(side, "registry");
@@ -205,7 +205,7 @@ impl Machines {
         rows.iter().map(|row| ["tx", "rx", "link", "reason"].map(|key| word(row, key))).collect()
     }
 
-    /// What `seekwire vm status` says of the link on one machine.
+    /// The output of `seekwire vm status` about the link on one machine.
     pub(crate) fn status(&self, side: Side) -> serde_json::Value {
         let links = self.vm(side, &["status", "--json"]).success();
         let mut links: Vec<serde_json::Value> = serde_json::from_str(&links).expect("JSON");
@@ -250,7 +250,7 @@ impl Ends {
     }
 }
 
-/// What carries a connection by the link.
+/// The carriers of a connection that uses the link.
 pub(crate) const RING: [&str; 4] = ["ring", "ring", "pair", ""];
 
 #[test]

@@ -46,7 +46,7 @@ fn pages(site: &Path) -> Vec<PathBuf> {
     pages
 }
 
-/// What the attributes `name` of a page say.
+/// The values of all attributes `name` of a page.
 fn attributes<'a>(page: &'a str, name: &str) -> Vec<&'a str> {
     let start = format!(" {name}=\"");
     page.split(&*start).skip(1).filter_map(|rest| rest.split('"').next()).collect()

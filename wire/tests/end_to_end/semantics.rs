@@ -1,4 +1,4 @@
-//! What TCP promises a program, step by step, at both ends of one connection
+//! The promises of TCP to a program, step by step, at both ends of one connection
 //! (wire/tests/programs/steps.py).
 
 use rustix::process::Signal;
@@ -58,7 +58,7 @@ fn killed_peer_ends_the_stream(stage: &mut Stage) {
     let mut ends = Ends::connected(stage);
     ends.tell_server("send 30000");
     ends.server.signal(Signal::KILL);
-    // What it had sent arrives; then the kernel says that it has gone.
+    // The sent bytes arrive; then the kernel reports the end of the stream.
     assert_eq!(ends.client.ask("end"), "30000 eof");
     ends.client.finish().success();
 }

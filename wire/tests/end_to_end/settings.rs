@@ -1,4 +1,5 @@
-//! What the options of `run` and the variables say: it is obeyed, or refused with what is possible.
+//! Options of `run` and environment variables: each takes effect, or is refused with the valid
+//! values.
 
 use std::fs;
 use std::process::Command;
@@ -34,7 +35,7 @@ fn a_setting_that_cannot_be_obeyed_is_refused_with_what_can() {
     refused(None, &["--log", "stderr:dbug"], "one of error, warn, info, debug, trace");
     refused(None, &["--stats", "/no/such/stats"], "no such directory");
 
-    // An option comes before the variable, and what is empty is not set.
+    // An option overrides the variable, and an empty variable counts as unset.
     let mut command = Command::new(seekwire());
     command.env("SEEKWIRE_THRESHOLD", "many").env("SEEKWIRE_SPIN_US", "");
     command.args(["run", "--threshold", "7", "echo", "ran"]);

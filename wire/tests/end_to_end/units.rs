@@ -50,7 +50,7 @@ fn systemd_takes_the_units_of_the_page() {
         let mut verify = stage.plain_command(&analyze);
         verify.args(["verify", "--man=no", "--root"]).arg(&root).arg(name);
         let verified = stage.run(&mut verify);
-        // What it ignores it only says.
+        // Ignored settings are only reported on standard error.
         assert!(verified.status.success() && verified.stderr.is_empty(), "{}", verified.stderr);
     }
 }

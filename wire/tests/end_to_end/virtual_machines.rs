@@ -70,7 +70,7 @@ impl<'s> Machine<'s> {
         lines.remove(0)
     }
 
-    /// What `seekwire doctor` says of the map and its links.
+    /// The findings of `seekwire doctor` about the map and its links.
     fn findings(&self) -> Vec<Value> {
         let mut command = self.command(&["doctor", "--json"]);
         command.arg("--dir").arg(self.stage.path("registry"));
@@ -81,7 +81,7 @@ impl<'s> Machine<'s> {
             .collect()
     }
 
-    /// What `seekwire doctor` says of the only link: verdict, what was found, and advice.
+    /// The finding of `seekwire doctor` about the only link: verdict, finding and advice.
     fn finding(&self) -> [String; 3] {
         let last = self.findings().pop().expect("a line");
         ["verdict", "found", "advice"].map(|key| last[key].as_str().expect("text").to_owned())
@@ -199,7 +199,7 @@ fn edits_at_the_same_time_lose_none_and_leave_nothing_behind() {
     fs::create_dir(&directory).expect("a directory");
     let file = directory.join("links");
     fs::write(&file, "link a file /a first\n").expect("a map");
-    // What it leads to is replaced, not the link.
+    // The target of the symbolic link is replaced, not the link itself.
     let mut machine = Machine::new(&stage, "one", "");
     machine.map = stage.path("symbolic");
     symlink(&file, &machine.map).expect("a symbolic link");
@@ -561,7 +561,7 @@ fn what_cannot_be_planned_is_refused_with_what_can() {
     }
 }
 
-/// Where Xen runs nothing, one is told what is missing, and everything else stays as it was.
+/// Outside of Xen, the command reports what is missing and changes nothing else.
 #[test]
 fn a_link_by_xen_says_what_this_machine_lacks() {
     if Path::new("/dev/xen").exists() {

@@ -48,7 +48,7 @@ def receive(connection, source):
             peeked = connection.recv(min(size, 1000), socket.MSG_PEEK)
             length = connection.recv_into(buffer, max(len(peeked), 1), socket.MSG_WAITALL)
             if bytes(buffer[:length]) != peeked:
-                raise SystemExit("what was peeked at is not what was read")
+                raise SystemExit("the peeked bytes differ from the received ones")
         else:
             length = connection.recv_into(buffer, size)
         if length == 0:

@@ -1,5 +1,5 @@
 /*
- * What the programs that seek share. Each is started as
+ * Code shared by the programs that seek. Each is started as
  *
  *   PROGRAM plain|accelerated SENDER [ARGUMENT...]
  *

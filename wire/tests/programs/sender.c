@@ -1,5 +1,5 @@
 /*
- * The peer of the programs that seek: connects to the port that it is told, and does what it reads, a line each:
+ * The peer of the programs that seek: connects to the port in its arguments, and runs the commands that it reads, one a line:
  *
  *   warm        answers 64 single bytes with one each
  *   send N      sends N bytes; says so when all are with the kernel or on the ring

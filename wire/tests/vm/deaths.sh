@@ -14,7 +14,7 @@ talk() {
     has_talked
 }
 
-# What has to be so then, besides.
+# Further conditions to check, for tests that override this.
 has_talked() {
     true
 }

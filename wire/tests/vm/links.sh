@@ -17,7 +17,7 @@ is() {
     done
 }
 
-# What is left of tests: other tests have nothing attached.
+# Cleans up after tests: other tests have nothing attached.
 leave() {
     local guest
     for guest in 1 2; do

@@ -1,11 +1,11 @@
 # shellcheck shell=bash
 # needs ivshmem seekwire
-# Links of which no map says the addresses: the agents of the guests find them, also after one of them has started anew.
+# Links without addresses in the maps: the agents of the guests find them, also after one of them was restarted.
 
 # shellcheck source=wire/tests/vm/links_programs.sh
 source wire/tests/vm/links_programs.sh
 
-# forget GUEST: its map has no addresses, as long as it runs. `remember` undoes that.
+# forget GUEST: removes the addresses from its map until `remember`.
 forget() {
     on "$1" "sed -i '/ guests\$/{/^link /!d}' /etc/seekwire/links && seekwire vm map | grep 'no address'"
 }

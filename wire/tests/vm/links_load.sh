@@ -41,12 +41,12 @@ test_stress_over_the_link() {
     linked stress_between_guests
 }
 
-# await_all CARRIER: until all connections go by it, in both directions and both guests.
+# await_all CARRIER: waits until it carries both directions of all connections in both guests.
 await_all() {
     local guest deadline=$((SECONDS + 60))
     for guest in 1 2; do
         until [[ $(on "$guest" seekwire status | grep -c " $1  *$1 .*guests" || true) -eq 20 ]]; do
-            [[ $SECONDS -lt $deadline ]] || fail "not all go by $1: $(on "$guest" seekwire status)"
+            [[ $SECONDS -lt $deadline ]] || fail "not all use $1: $(on "$guest" seekwire status)"
         done
     done
 }

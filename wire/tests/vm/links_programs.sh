@@ -31,7 +31,7 @@ linked() {
     done
 }
 
-# by_ring TEST: that test, with the library in every program; what is sent goes through the region.
+# by_ring TEST: runs the test with the library in every program, so that all data go through the region.
 by_ring() {
     local guest
     # shellcheck disable=SC2034  # for the functions of programs.sh

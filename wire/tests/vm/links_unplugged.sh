@@ -1,18 +1,18 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154  # variables of scripts/vm
 # needs ivshmem seekwire
-# The device that has the memory is taken out of guest 2, which runs on.
+# The memory device is unplugged from guest 2, which keeps running.
 
 # shellcheck source=wire/tests/vm/links_programs.sh
 source wire/tests/vm/links_programs.sh
 
-# talker NAME: in guest 2, a program that has talked with the server in guest 1, and does so again when it is told to.
+# talker NAME: starts a program in guest 2 that has exchanged data with the server in guest 1 and repeats it on a signal.
 talker() {
     on 2 "mkfifo /tmp/go_$1 && start $1 talked sh -c \
         'seekwire run -- sockets hold 192.0.2.1 7000 60000 /tmp/go_$1; echo status \$?'"
 }
 
-# ends NAME TEXT: now it is told to, and writes that at its end.
+# ends NAME TEXT: signals the program NAME, which must write TEXT at its end.
 ends() {
     local output
     on 2 "echo >/tmp/go_$1"
@@ -74,7 +74,7 @@ stands_alone() {
     unplug 2
     # As the kernel has it: nothing is taken from the process, which does not learn that the memory is gone.
     on 2 "grep resource2 /proc/$pid/maps"
-    # Who comes then talks with the same server.
+    # Later programs connect to the same server.
     on 2 "start other talked seekwire run -- sockets wait 192.0.2.1 7000 && kill -9 $pid \$(cat /tmp/other.pid)"
     plug_and_attach
     talker after

@@ -13,7 +13,7 @@ test_what_one_guest_writes_the_other_reads() {
     [[ $(on 2 "region read $((size - 8))") == 0xabc ]] || fail "guest 2 has another last word"
     on 2 region write 4096 0x99
     [[ $(on 1 region read 4096) == 0x99 ]] || fail "guest 1 reads something else"
-    # The host has it, too.
+    # The host also sees it.
     [[ $(od -An -tx8 -j 4096 -N 8 "$region") == *99 ]] || fail "the host reads something else"
     echo "$size bytes"
 }

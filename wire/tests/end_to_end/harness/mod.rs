@@ -1,4 +1,4 @@
-//! What the scenarios share: a stage with its own addresses and registry, children that never
+//! Code shared by the scenarios: a stage with its own addresses and registry, children that never
 //! outlive their test, and the library's counters.
 
 mod child;

@@ -219,7 +219,7 @@ impl Stage {
         Child::start(command, self.path(&format!("errors.{number}")))
     }
 
-    /// Starts a server that is told its port, and waits until it listens.
+    /// Starts a server and waits until it listens on `port`, which the command names.
     pub(crate) fn serve(&self, command: &mut Command, port: u16) -> Child {
         let mut server = self.start(command);
         server.wait_until_listening(port);
@@ -244,7 +244,7 @@ impl Stage {
     }
 }
 
-/// What the person who runs the tests has set must not change them.
+/// Removes the settings of the user who runs the tests from the environment.
 fn clean(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|name| name.starts_with("SEEKWIRE")) {

@@ -1,5 +1,5 @@
 /*
- * What programs ask of TCP that carriers between machines get wrong.
+ * Uses of TCP that carriers between machines often get wrong.
  *
  *   sockets answer ADDRESS PORT WORD        listens, writes "listening ADDRESS PORT", gives WORD to everyone
  *   sockets ask ADDRESS PORT                writes what it gets, or the error of its call
