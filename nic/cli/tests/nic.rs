@@ -288,10 +288,10 @@ fn coalescing_is_set_as_far_as_the_driver_goes_and_put_back() {
         assert_eq!((&frames()["name"], &frames()["value"]), (&"rx-frames".into(), &0.into()));
         let (code, text, _) = run(state.path(), &["apply", "tap0", "coalesce.rx-frames=16"]);
         assert!(code == Some(0) && frames()["value"] == 16, "{text}");
-        // As many as a poll takes, at most.
+        // The driver limits it to the budget of a poll.
         let (code, text, _) = run(state.path(), &["apply", "tap0", "coalesce.rx-frames=1000"]);
         assert!(code == Some(3) && text.contains("refused: the driver has made it 64"), "{text}");
-        // Nobody has opened the other end, so that it has no checksums and what needs them.
+        // The other end is not open, so checksums and the features that need them are unavailable.
         let (code, text, _) = run(state.path(), &["apply", "tap0", "tx=on", "tso=on"]);
         assert!(code == Some(3) && text.contains("refused: the driver keeps it off"), "{text}");
         assert!(text.contains("refused: it needs tx-checksum-ip-generic"), "{text}");

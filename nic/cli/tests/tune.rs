@@ -212,7 +212,7 @@ fn signals_end_a_search_and_everything_comes_back() {
             assert_eq!(child.wait().unwrap().code(), Some(code));
             assert_eq!(near(testbed, state), before);
         }
-        // One who is impatient does not get less.
+        // Further signals do not prevent the restoration.
         let mut child = searching(testbed, server, state);
         for _ in 0..100 {
             // It may have ended already.

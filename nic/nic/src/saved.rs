@@ -509,7 +509,7 @@ mod tests {
         let other = Interface { address: Some("02:00:00:00:00:08".to_owned()), ..sample() };
         let error = store.load(&other).unwrap_err().to_string();
         assert!(error.contains("another device, eth7 (02:00:00:00:00:07)"), "{error}");
-        // One that did not come with the device is changed as a name is, but not both.
+        // A non-permanent address may change, and so may the name, but not both.
         let made_up = |name: &str, address: &str| Interface {
             name: name.to_owned(),
             address: Some(address.to_owned()),

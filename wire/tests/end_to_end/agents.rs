@@ -158,19 +158,19 @@ fn a_liar_is_not_believed_and_an_address_counts_only_as_both_machines_see_it() {
     let mut agent = agent(&machines, Side::Near, &[]);
     let ip = |side| -> IpAddr { machines.address(side).parse().expect("an address") };
     let (near_ip, far_ip): (IpAddr, IpAddr) = (ip(Side::Near), ip(Side::Far));
-    // One that the other machine has itself, and those that nobody may have.
+    // An address of the other machine, one of this machine, and loopback.
     let said = [far_ip, near_ip, "127.0.0.1".parse().expect("an address")];
     far.publish(&Published { port: PORT, addresses: said.to_vec() });
 
-    // Whoever is reached says yes, and the region says nothing.
+    // The process at the address confirms, but there is no answer in the region.
     asked(&listener).stream.write_all(&[1]).expect("a connection");
     let line = until(&mut agent, "is not used");
     assert!(line.contains(&format!("{far_ip} is not used: it does not lead")), "{line}");
-    // The machine at the other end says something, but has not heard the secret.
+    // The machine at the other end answers with a wrong secret.
     let Asked { mut stream, question, secret, .. } = asked(&listener);
     far.answer(question, &Answer { secret: secret ^ 1, here: far_ip, there: near_ip });
     stream.write_all(&[1]).expect("a connection");
-    // It has heard it, but not at this address.
+    // It has the secret, but received it at another address.
     let Asked { mut stream, question, secret, from } = asked(&listener);
     let elsewhere = "198.18.0.9".parse().expect("an address");
     far.answer(question, &Answer { secret, here: elsewhere, there: from });
@@ -257,7 +257,7 @@ fn who_stands_between_two_machines_gets_answers_only_where_links_share_a_name() 
                 while !is_over.load(Ordering::Relaxed) {
                     let question = asks.region().word(QUESTION).load(Ordering::SeqCst);
                     if question == 0 && before != 0 {
-                        // It may have been handed on too late: have it asked anew, and soon.
+                        // The relayed question may have been too late: make the agent ask again soon.
                         asks.publish(&said);
                     }
                     before = question;
@@ -266,7 +266,7 @@ fn who_stands_between_two_machines_gets_answers_only_where_links_share_a_name() 
                         asks.answer(question, &answer);
                         was_answered.store(true, Ordering::Relaxed);
                     }
-                    // Whoever yields comes too late.
+                    // A yield would be too slow.
                     std::hint::spin_loop();
                 }
             });
@@ -395,7 +395,7 @@ fn an_agent_whose_output_nobody_takes_finds_the_other_machine_all_the_same() {
     let _far = agent(&machines, Side::Far, &[]);
     let path = machines.stage.path("output");
     mkfifoat(CWD, &path, Mode::RWXU).expect("a directory for a FIFO");
-    // Whoever opens it for writing has a description of his own, and waits.
+    // A writer that opens the FIFO has a description of its own, and blocks.
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let output = open(&path, flags, Mode::empty()).expect("a FIFO");
     while rustix::io::write(&output, &[b'x'; 4096]).is_ok() {}
@@ -406,7 +406,7 @@ fn an_agent_whose_output_nobody_takes_finds_the_other_machine_all_the_same() {
     let finds =
         |it: bool| (0..3000).any(|_| (machines.status(Side::Near)["by_agent"] == found) == it);
     assert!(finds(true));
-    // As little when it cannot be written to.
+    // The same holds if the output cannot be written to.
     drop(output);
     machines.vm(Side::Far, &["detach", "pair", "--wait", "0"]);
     assert!(finds(false));

@@ -19,7 +19,7 @@ pub(crate) struct Browser<'a> {
 /// How a page is looked at.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
-    /// Of the window, in CSS pixels.
+    /// Width of the window, in CSS pixels.
     pub(crate) width: u32,
     pub(crate) height: u32,
     /// Whether the reader prefers dark pages.

@@ -212,7 +212,7 @@ fn the_library_is_found_by_the_linker_the_loader_and_to_be_preloaded() {
     assert!(lib.join("libseekwire.so.0").symlink_metadata().expect("a file").is_file());
 }
 
-/// By the file for pkg-config, with the library beside the program and inside it.
+/// Builds with pkg-config, against the shared and the static library.
 #[test]
 fn the_installed_example_builds_as_its_manual_page_says() {
     let stage = Stage::new(Mode::Plain);

@@ -12,7 +12,7 @@ use crate::harness::{
     Child, Finished, Mode, Stage, Stats, installed, python, seekwire, sha256, source,
 };
 
-/// One of the two machines.
+/// A side of the pair of machines.
 pub(crate) const MACHINES: [Side; 2] = [Side::Near, Side::Far];
 
 pub(crate) struct Machines {
@@ -23,7 +23,7 @@ pub(crate) struct Machines {
 }
 
 impl Machines {
-    /// With a region of so many bytes, to which both are attached.
+    /// Two machines attached to a region of `region` bytes.
     pub(crate) fn new(region: u64) -> Self {
         let machines = Self::apart(region);
         for side in MACHINES {
@@ -37,7 +37,7 @@ impl Machines {
         Self::unknown(region).introduced()
     }
 
-    /// With maps that say the addresses of the other one.
+    /// Adds the address of the other machine to each map.
     fn introduced(self) -> Self {
         let machines = self;
         for (side, other) in [(Side::Near, Side::Far), (Side::Far, Side::Near)] {
@@ -66,7 +66,7 @@ impl Machines {
         (machines, holder)
     }
 
-    /// With a link of which the map says so much.
+    /// Two machines whose maps have `provider` for the link.
     fn linked_by(provider: &dyn Fn(&Stage) -> String) -> Self {
         let stage = Stage::new(Mode::Accelerated);
         let bed = Testbed::new().expect("network namespaces, which take CAP_SYS_ADMIN");
@@ -410,7 +410,7 @@ fn a_killed_program_ends_its_connection_and_frees_its_memory() {
         let sent = dying;
         sent.signal(Signal::KILL);
         drop(sent);
-        // It had not received all, and TCP alone says so.
+        // It had not received everything, so TCP alone would report a reset.
         assert_eq!(other.ask("end"), "0 ECONNRESET", "{killed:?}");
         other.finish().success();
         assert_eq!(MACHINES.map(|side| machines.entries(side)), [0, 0], "{killed:?}");
@@ -586,7 +586,7 @@ fn lines_take_no_port_that_a_connection_could_have() {
     let machines = Machines::new(64 << 20);
     for (side, name, value) in [
         (Side::Near, "ip_local_port_range", "40000 40003"),
-        // Where lines are waited for, half of the ports are not for that.
+        // Lines use at most half of the ports of the accepting machine.
         (Side::Far, "ip_unprivileged_port_start", "1000"),
         (Side::Far, "ip_local_port_range", "1008 1039"),
     ] {
@@ -612,7 +612,7 @@ fn a_line_that_breaks_takes_the_connection_back_to_tcp_and_leaves_nobody_asleep(
         }
         assert_eq!(ends.server.ask("send 100"), "ok");
         assert_eq!(ends.client.line(), "ok");
-        // Whoever is asleep on a busy machine learns of the end of the line later.
+        // On a busy machine, a sleeping process notices the end of the line later.
         let mut carriers = Vec::new();
         for _ in 0..50 {
             (0..20).for_each(|_| ends.pass(10_000));

@@ -84,7 +84,7 @@ fn a_region_that_is_cut_short_breaks_its_connections_and_ends_nobody() {
         while !agent.line().contains("cut its region short") {}
         agent.stop(Signal::TERM).success();
     }
-    // It is of no use any more, and says so.
+    // The link is unusable now, and the machines report it.
     let ends = machines.connected();
     for side in MACHINES {
         let carriers = machines.carriers(side);
@@ -99,7 +99,7 @@ fn a_region_that_is_cut_short_breaks_its_connections_and_ends_nobody() {
 fn memory_that_is_held_cannot_be_cut_short() {
     let (machines, holder) = Machines::of_containers("32M");
     let talk = Talk::begin(&machines);
-    // Whoever may have it could try that by a descriptor of any process.
+    // A user of the link could try it through a descriptor of any process.
     let descriptors = fs::read_dir(format!("/proc/{}/fd", holder.pid())).expect("the holder lives");
     let mut tried = 0;
     for path in descriptors.map(|entry| entry.expect("an entry").path()) {
@@ -179,7 +179,7 @@ fn connections_whose_words_mean_nothing_go_on_or_break_and_never_stand_still() {
             region.read_exact_at(&mut magic, at).expect("a file in memory");
             if magic == *b"SEEKWIRE" {
                 ends += 1;
-                // All that the two ends say to each other beside the bytes.
+                // All words that the two ends share, besides the payload.
                 for word in (0x40..0x318).step_by(8) {
                     region.write_all_at(&u64::to_ne_bytes(value), at + word).expect("a word");
                 }

@@ -103,7 +103,7 @@ mod with_libzmq {
                         })
                     };
                     assert!(is_there(metric), "{way}: {metric} of {case} is missing");
-                    // Of processes, by end where these are two, and of the machine.
+                    // CPU time of the processes, per end if there are two, and of the machine.
                     for part in ["user", "system"] {
                         for ends in ["both ends", "the sender", "the receiver"] {
                             let one_process = way == "inproc://" && ends != "both ends";

@@ -81,7 +81,7 @@ fn failures(
     cases: &[&str],
 ) -> BTreeMap<String, String> {
     let report = stage.path("report.xml");
-    // One of a run before.
+    // Left by an earlier run.
     let _ = std::fs::remove_file(&report);
     // Verbose: a sign of life after each case.
     command.args(["-m", "test", "--verbose", name, "--junit-xml"]).arg(&report);
@@ -105,8 +105,8 @@ fn failures(
     );
     let all = failed.len();
     failed.retain(|case, said| !is_torn(case, said));
-    // Not all that fails is a case of its own: a part of one (subTest), what is done before and
-    // after a class.
+    // Some failures are not cases of their own: parts of a case (subTest), set-up and tear-down
+    // of a class.
     assert!(
         failed.len() == all || all == counted(&report),
         "{name} says more than {failed:#?}:\n{}\n{}",

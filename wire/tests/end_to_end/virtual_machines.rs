@@ -32,7 +32,7 @@ impl<'s> Machine<'s> {
         machine
     }
 
-    /// One of two machines with a region between them.
+    /// A machine of two with a region between them.
     fn with_region(stage: &'s Stage, side: &str, peer: &str) -> Self {
         let (region, state) = (stage.path("region"), stage.path(&format!("{side}.state")));
         let map = format!(
@@ -251,7 +251,7 @@ fn two_sides_attach_see_each_other_and_detach() {
         table.lines().nth(1).is_some_and(|line| line.contains("attached  attached")),
         "{table}"
     );
-    // Nobody is disturbed.
+    // Attaching again has no effect.
     assert_eq!(first.vm(&["attach"]).success(), "db-web: was attached already\n");
     assert_eq!(second.status()["peer"], "attached");
 
@@ -317,7 +317,7 @@ fn who_has_a_region_mapped_is_named_before_it_can_be_taken_away() {
     assert_eq!(detached.status.code(), Some(3), "{}", detached.stderr);
     assert_eq!(detached.stdout, "db-web: detached\n");
     assert!(detached.stderr.contains(&named), "{}", detached.stderr);
-    // Whoever reads of it may have gone: something is left all the same.
+    // If the reader of the output has gone, the status still reports that something is left.
     let (gone, output) = UnixStream::pair().expect("two sockets");
     drop(gone);
     let mut unread = machine.command(&["vm", "detach", "db-web"]);
@@ -342,7 +342,7 @@ fn attaching_says_who_may_use_a_link_and_what_it_cannot_do() {
     refused(&machine.vm(&["attach", "--mode", "0777"]), 2, &["octal", "0660"]);
     refused(&machine.vm(&["detach"]), 2, &["NAME"]);
 
-    // One that cannot be attached keeps no other from it.
+    // A link that cannot be attached does not keep others from being attached.
     machine.write(&format!(
         "link missing file {} first\nlink small file {} first\nlink db-web file {} first\nstate {}\n",
         stage.path("missing").display(),
@@ -444,7 +444,7 @@ fn part<'p>(plan: &'p str, title: &str) -> Vec<&'p str> {
     text.lines().skip(1).take_while(|line| !line.is_empty()).collect()
 }
 
-/// By the monitor of a machine of each kind that does not run.
+/// Asks the monitor of a stopped machine of each type.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn qemu_has_the_devices_where_the_planned_map_says() {

@@ -43,8 +43,8 @@ fn nginx_serves_a_large_file(stage: &mut Stage) {
     stop(server);
 }
 
-/// By sendfile(2), of which the library moves the bytes itself: they go by the ring, as
-/// `in_every_mode` counts.
+/// With sendfile(2), the library moves the bytes itself: they go over the ring, as the counters
+/// of `in_every_mode` show.
 fn nginx_sends_a_file(stage: &mut Stage) {
     let file = served_file(stage, LARGE);
     let (server, port) = nginx(stage, "sendfile on;", "");
@@ -58,7 +58,7 @@ fn nginx_serves_many_small_files(stage: &mut Stage) {
     many_small_files(stage, "sendfile off;");
 }
 
-/// It corks the connection, sends the head and then the file, and takes the cork out.
+/// nginx corks the connection, sends the head and then the file, and uncorks it.
 fn nginx_corks_many_small_files(stage: &mut Stage) {
     many_small_files(stage, "sendfile on; tcp_nopush on;");
 }

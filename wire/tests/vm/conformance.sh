@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154  # variables of scripts/vm
 # needs conformance
-# What every carrier promises, and what no peer can break, over memory that machines really share: tests of
-# seekwire-transport, with both ends in one guest. By Xen, a domain grants that memory to itself.
+# The promises of every carrier, which no peer can break, over memory that machines really share: tests of
+# seekwire-transport, with both ends in one guest. Under Xen, a domain grants that memory to itself.
 
 # shellcheck source=wire/tests/vm/vchan.sh
 source wire/tests/vm/vchan.sh
@@ -20,7 +20,7 @@ passes() {
         on 1 "echo 1 >$region_is/enable"
         region_is+=/resource2
     fi
-    # One at a time: each has its part of the region to itself. What does not lie there has no business here.
+    # One test at a time, so that each has its part of the region to itself. Tests that do not use the region are skipped.
     output=$(on 1 "SEEKWIRE_TEST_REGION=$region_is $1 --test-threads=1 --skip kernel_tcp")
     echo "$output"
     [[ $output == *"memory of two machines: "*" bytes of $region_is"* ]] || fail "not over the region"

@@ -60,7 +60,7 @@ test_links_have_to_be_attached_after_a_start() {
 
 test_links_name_who_has_the_memory_mapped() {
     local last pid left
-    # Where no connection has its memory.
+    # A place without memory of a connection.
     last=$(($(stat --format=%s "$region") - 8))
     on 1 seekwire vm attach
     on 2 seekwire vm attach

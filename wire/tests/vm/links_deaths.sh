@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # needs ivshmem seekwire
-# As deaths.sh, while the guests are attached: what programs learn is what TCP tells, and what starts anew can be attached anew.
+# deaths.sh with attached guests: programs see the errors of TCP, and a restarted guest can attach again.
 
 # shellcheck source=wire/tests/vm/links_programs.sh
 source wire/tests/vm/links_programs.sh

@@ -56,7 +56,7 @@ detaches_under_load() {
     on 1 "start server 'listening *' $with sockets gather 0.0.0.0 7000"
     on 2 "mkfifo /tmp/go && start crowd connected $with sockets crowd 192.0.2.1 7000 20 /tmp/go"
     await_all ring
-    # They talk on meanwhile, and have the memory mapped until they end, which is status 3.
+    # The programs keep exchanging data, and have the memory mapped until they end, which is status 3.
     left=$(LIMIT=90 on 2 "seekwire vm detach guests --wait 60 2>&1 || [ \$? -eq 3 ]")
     [[ $left == *"mapped by "*" (sockets)"* && $left != *"not received yet"* ]] || fail "other things are left: $left"
     await_all tcp

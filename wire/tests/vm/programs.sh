@@ -20,7 +20,7 @@ test_iperf3_between_guests() {
     for direction in "" --reverse; do
         on 1 "rm -f /tmp/iperf*; start iperf 'Server listening*' $with iperf3 --server --one-off --forceflush"
         on 2 "$with iperf3 --client 192.0.2.1 --bytes 16M $direction" | grep -E '(sender|receiver)$' | tee "$bed/iperf"
-        # It sends whole blocks, and looks now and then whether it was enough.
+        # iperf3 sends whole blocks, and checks only now and then whether it has sent enough.
         [[ $(grep -cE ' (1[6-9]|2[0-9])\.[0-9] MBytes .*sender' "$bed/iperf") -eq 1 ]] || fail "iperf3 has not sent 16 MiB"
         on 1 await iperf >/dev/null
     done

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # fast
 # needs seekwire
-# What belongs to one machine stays there, with the library in each program. These are defects of libkrun's TSI, which carries
-# the sockets of a guest by its host: containers/libkrun, issues 510, 818, 819 and 860.
+# Sockets that belong to one machine stay there, with the library in each program. These are defects of libkrun's TSI, which
+# implements the sockets of a guest on its host: containers/libkrun, issues 510, 818, 819 and 860.
 
 # listening GUEST NAME ADDRESS PORT WORD: starts such a server; its port comes out.
 listening() {

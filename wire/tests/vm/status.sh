@@ -1,9 +1,9 @@
 # shellcheck shell=bash
 # fast
 # needs seekwire
-# What carries a connection, as `seekwire status` says it.
+# The carriers of a connection in `seekwire status`.
 
-# row GUEST PEER: what it says of the connection whose peer is there.
+# row GUEST PEER: its row for the connection with that peer.
 row() {
     on "$1" seekwire status --json | tr -d '\n' | sed 's/},{/}\n{/g' | grep "\"peer\":\"$2" || fail "no connection with $2"
 }

@@ -113,7 +113,7 @@ test_programs_wake_each_other_by_event_channels() {
     granted rings_by_channel
 }
 
-# Where there are none, the line carries the rings.
+# Without event channels, the line carries the rings.
 rings_without_channels() {
     on 2 mv /dev/xen/evtchn /dev/xen/none
     doctor 2 "wake-ups go by TCP, which takes longer: there is no /dev/xen/evtchn"

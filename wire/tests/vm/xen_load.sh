@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154  # variables of scripts/vm
 # needs xen seekwire
-# What links_load.sh does, between two domains: random bytes over several connections, and a domain that detaches under load.
+# links_load.sh between two domains: random bytes over several connections, and a domain that detaches under load.
 
 # shellcheck source=wire/tests/vm/xen_links.sh
 source wire/tests/vm/xen_links.sh

@@ -254,12 +254,12 @@ impl Kernel {
         })
     }
 
-    /// A request that is answered by nothing but success.
+    /// Makes a request whose only answer is success.
     fn order<R: NetlinkRequest>(&mut self, request: &R) -> Result<(), Refusal> {
         Ok(self.socket.request(request)?.recv_ack()?)
     }
 
-    /// One answer, turned into `T`. None where the driver has nothing of the kind.
+    /// Makes a request and converts its answer into `T`. `None` if the driver does not support it.
     fn ask<R, T>(
         &mut self,
         request: &R,
