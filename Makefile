@@ -83,7 +83,7 @@ test-suites: ## Run other projects' suites, SUITES="a b", by MODES=a,b, and put 
 	$(release)/seekwire-suites report --out $(OUT)/suites
 
 lint: ## Formatting, clippy, rustdoc, dependency rules and shell scripts only
-	scripts/test fmt features clippy fuzz_lint rustdoc shell deny
+	scripts/test fmt prose features clippy fuzz_lint rustdoc shell deny
 
 differential: ## Compare random programs, plain and accelerated, for HOURS=n; those that fail in $(OUT)/differential
 	$(CARGO) build --release --locked --package seekwire-differential --package seekwire-preload
