@@ -1,5 +1,6 @@
 //! read, readv, preadv2, recv, recvfrom, recvmsg, recvmmsg and their checked variants.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_uint, c_void};
 use std::io::IoSliceMut;
 
@@ -247,7 +248,7 @@ unsafe fn receive_message(
         Ok(into) => into,
         Err(_) => return kernel(),
     };
-    let by_kernel = std::cell::Cell::new(false);
+    let by_kernel = Cell::new(false);
     let kernel = || {
         by_kernel.set(true);
         kernel()
@@ -351,6 +352,40 @@ unsafe fn receive_messages(
         unsafe { timeout.write_unaligned(crate::timeout::timespec(left)) };
     }
     if done > 0 || number == 0 { done } else { -1 }
+}
+
+/// recvmmsg on a plain connection: the kernel's own call, whose parts the kernel knows. `None` where
+/// the library has to make it.
+fn receive_plain(
+    socket: &SocketRef,
+    messages: *const mmsghdr,
+    flags: c_int,
+    kernel: &impl Fn() -> c_int,
+) -> Option<c_int> {
+    let flags = flags & !MSG_WAITFORONE;
+    if !matches!(flags::of_receive(flags), About::Stream(_)) || socket.connection.hears_kernel() {
+        return None;
+    }
+    let Way::Plain(plain) = socket.enter_to_receive() else { return None };
+    let result = Cell::new(0);
+    by_kernel(socket, plain, flags, || {
+        result.set(kernel());
+        // SAFETY: the application's own messages, of which the kernel has filled in so many.
+        unsafe { bytes_of(messages, result.get()) }
+    });
+    Some(result.get())
+}
+
+/// The number of bytes in the first `count` messages, or `count` if it is none.
+///
+/// # Safety
+///
+/// `count` messages can be read.
+pub(super) unsafe fn bytes_of(messages: *const mmsghdr, count: c_int) -> ssize_t {
+    let Ok(number) = usize::try_from(count) else { return -1 };
+    // SAFETY: as the caller promises; the messages need not be aligned.
+    let len = |at| unsafe { (&raw const (*messages.add(at)).msg_len).read_unaligned() };
+    (0..number).map(|at| len(at) as ssize_t).sum()
 }
 
 /// readv and preadv2.
@@ -463,6 +498,9 @@ interpose! {
             }
             return result;
         };
+        if let Some(result) = receive_plain(&socket, messages, flags, &kernel) {
+            return result;
+        }
         // SAFETY: the caller's own messages.
         unsafe { receive_messages(&socket, fd, messages, number, flags, timeout, kernel) }
     };

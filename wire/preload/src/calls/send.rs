@@ -1,5 +1,6 @@
 //! write, writev, pwritev2, send, sendto, sendmsg and sendmmsg.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_uint, c_void};
 
 use libc::{MSG_ZEROCOPY, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
@@ -8,6 +9,7 @@ use seekwire_transport::{Errno, sys};
 
 use super::flags::{self, About};
 use super::interpose;
+use super::receive::bytes_of;
 use crate::buffers::{Buffers, is_possible};
 use crate::ffi::{count, fail, guarded_raw, keeping_errno, set_errno};
 use crate::hazard::outside;
@@ -243,6 +245,37 @@ unsafe fn send_messages(
     if done > 0 || number == 0 { done } else { -1 }
 }
 
+/// sendmmsg on a plain connection: the kernel's own call, whose parts the kernel knows. `None` where
+/// the library has to make it.
+fn send_plain(
+    socket: &SocketRef,
+    messages: *const mmsghdr,
+    number: c_uint,
+    flags: c_int,
+    kernel: &impl Fn() -> c_int,
+) -> Option<c_int> {
+    let has_control = |at| {
+        let message = messages.wrapping_add(at);
+        // SAFETY: it can be read; it need not be aligned.
+        !pointers::can_read(message, 1)
+            || unsafe { (&raw const (*message).msg_hdr.msg_controllen).read_unaligned() } != 0
+    };
+    if !matches!(flags::of_send(flags), About::Stream(_))
+        || flags & MSG_ZEROCOPY != 0
+        || (0..number.min(libc::UIO_MAXIOV as c_uint) as usize).any(has_control)
+    {
+        return None;
+    }
+    let Way::Plain(plain) = socket.enter() else { return None };
+    let result = Cell::new(0);
+    by_kernel(socket, plain, || {
+        result.set(kernel());
+        // SAFETY: the application's own messages, of which the kernel has sent so many.
+        unsafe { bytes_of(messages, result.get()) }
+    });
+    Some(result.get())
+}
+
 /// sendmmsg with some messages replaced. Messages after the last replaced one are left for the
 /// caller's next call.
 ///
@@ -387,8 +420,10 @@ interpose! {
         }
         table::socket(fd)
     } => |socket, kernel| {
+        if let Some(result) = send_plain(&socket, messages, number, flags, &kernel) {
+            return result;
+        }
         // The kernel's own loop cannot be stopped between two messages.
-        let _ = kernel;
         // SAFETY: the caller's own messages.
         unsafe { send_messages(&socket, fd, messages, number, flags) }
     };

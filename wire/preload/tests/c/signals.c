@@ -24,6 +24,16 @@ static void kill_caller(void *argument)
     pthread_kill(*(pthread_t *)argument, SIGUSR1);
 }
 
+static void new_pair(int *a, int *b)
+{
+    struct sockaddr_in address;
+    int listener = listener_on(&address);
+    *a = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(connect(*a, (struct sockaddr *)&address, sizeof address) == 0);
+    *b = accept(listener, NULL, NULL);
+    CHECK(*b >= 0 && close(listener) == 0);
+}
+
 #define MANY 1024
 #define LENGTH 65536
 
@@ -54,13 +64,19 @@ static void in_parts(pthread_t self)
     say("sendmmsg has sent some", 0 < n && n < MANY);
     close(a), close(b);
 
-    pair(&a, &b);
-    write_all(a, bytes, 5);
+    /* Also where nothing has come to the ring yet. */
     piece.iov_len = 5;
-    do_later(&later, kill_caller, &self);
-    say("recvmmsg has received one", recvmmsg(b, messages, 2, 0, NULL));
-    pthread_join(later.thread, NULL);
-    close(a), close(b);
+    for (int is_new = 0; is_new < 2; is_new++) {
+        if (is_new)
+            new_pair(&a, &b);
+        else
+            pair(&a, &b);
+        write_all(a, bytes, 5);
+        do_later(&later, kill_caller, &self);
+        say("recvmmsg has received one", recvmmsg(b, messages, 2, 0, NULL));
+        pthread_join(later.thread, NULL);
+        close(a), close(b);
+    }
 }
 
 struct full {
