@@ -141,7 +141,8 @@ fn to_ring(socket: &SocketRef, from: Buffers, ours: SendFlags) -> Result<Option<
         Err(Errno::FAULT) if unsafe { from.begins_nowhere() } => return Ok(None),
         Err(error) => return Err(error),
     };
-    if result != Ok(wanted) {
+    // Room means nothing to a connection that has ended.
+    if result != Ok(wanted) && !matches!(result, Err(Errno::PIPE | Errno::CONNRESET)) {
         socket.note_starved();
     }
     result.map(Some)
