@@ -121,9 +121,12 @@ fn leave(fd: c_int, object: Arc<Object>, last: Last) {
                 socket.connection.leave_number();
                 // A connection that lives on in another program does not end with this number.
                 match last {
-                    Last::Closing if !socket.is_handed_over() => socket.connection.close(),
+                    Last::Closing if socket.is_handed_over() => {
+                        socket.connection.finish_retransmission();
+                    }
+                    Last::Closing => socket.connection.close(),
                     Last::Gone => socket.connection.was_closed(),
-                    Last::Closing | Last::Kept => {}
+                    Last::Kept => {}
                 }
                 stats::closed(socket);
             }

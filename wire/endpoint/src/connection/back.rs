@@ -235,12 +235,11 @@ impl Connection {
             let fd = self.fd();
             // Retransmissions that the peer has requested begin now.
             self.attend();
-            // RFC 1122, 4.2.2.13: unreceived bytes cause a reset, and with TCP, unsent bytes are
-            // then lost as well. A linger time of zero has no effect while others hold the socket.
-            let is_only = || self.is_only_holder(link);
-            self.retransmit_all(link, || {
-                (socket::resets_on_close(fd) && is_only()) || socket::unread(fd).unwrap_or(0) > 0
-            });
+            // RFC 1122, 4.2.2.13: unreceived bytes cause a reset, as does a linger time of zero, and
+            // with TCP, unsent bytes are then lost as well. Neither has an effect while others hold
+            // the socket, which may never make a call.
+            let resets = || socket::resets_on_close(fd) || socket::unread(fd).unwrap_or(0) > 0;
+            self.retransmit_all(link, || resets() && self.is_only_holder(link));
         }
     }
 

@@ -92,6 +92,8 @@ impl Connection {
             self.leave_meeting();
         }
         if let Some(link) = self.attached() {
+            // Others may hold it and never make a call.
+            self.finish_retransmission();
             self.remove_successors(link);
             if link.ring.queue.remove_holder(thread::process_id()) {
                 self.close_seeking();
