@@ -39,7 +39,7 @@ pub fn begins_namespace() -> bool {
 /// Whether a process has a socket with this inode; `None` if that cannot be seen.
 #[must_use]
 pub fn has_socket(pid: u32, inode: u64) -> Option<bool> {
-    const LOOKS: usize = 3;
+    const LOOKS: usize = 20;
     let numbers = format!("/proc/{pid}/fd");
     let socket = format!("socket:[{inode}]");
     for _ in 0..LOOKS {
@@ -47,7 +47,7 @@ pub fn has_socket(pid: u32, inode: u64) -> Option<bool> {
         if names.is_empty() {
             // Dead processes have none, nor have kernel threads. Those of others are hidden, or
             // their first thread has ended.
-            let has_none = !thread::process_is_alive(pid) || thread::is_of_kernel(pid);
+            let has_none = thread::process_is_ending(pid) || thread::is_of_kernel(pid);
             return has_none.then_some(false);
         }
         let mut has_changed = false;
@@ -57,6 +57,10 @@ pub fn has_socket(pid: u32, inode: u64) -> Option<bool> {
                 Ok(_) => {}
                 // A socket at a closed number may have moved to an earlier one.
                 Err(error) if error.kind() == ErrorKind::NotFound => has_changed = true,
+                // The process has ended.
+                Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {
+                    has_changed = true;
+                }
                 Err(_) => return None,
             }
         }
