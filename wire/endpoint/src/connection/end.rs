@@ -93,7 +93,8 @@ impl Connection {
 
     /// Whether something was not received that the kernel does not know of.
     pub(super) fn has_unread(&self, link: &Link) -> bool {
-        self.has_rest() || link.ring.queue.unread() > 0
+        let q = &link.ring.queue;
+        self.has_rest() || q.unread() > 0 || q.peer_retransmits()
     }
 
     /// The end of the connection in this process.
