@@ -3,7 +3,9 @@
  * for room since the peer has given its end to another program.
  */
 #include "common.h"
+#include <dirent.h>
 #include <spawn.h>
+#include <sys/syscall.h>
 
 extern char **environ;
 
@@ -179,9 +181,38 @@ static void unsent(int is_held)
     CHECK(waitpid(sender, NULL, 0) == sender);
 }
 
+static void *stay(void *unused)
+{
+    pause();
+    return unused;
+}
+
+/* A process that lists no descriptors, because its first thread has ended. It has nothing to do with the connections. */
+static pid_t start_without_first_thread(void)
+{
+    pid_t process = fork();
+    CHECK(process >= 0);
+    if (process == 0) {
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, stay, NULL) == 0);
+        syscall(SYS_exit, 0);
+    }
+    char name[40];
+    snprintf(name, sizeof name, "/proc/%d/fd", process);
+    for (int listed = 3; listed > 2;) {
+        DIR *numbers = opendir(name);
+        CHECK(numbers);
+        for (listed = 0; readdir(numbers); listed++)
+            ;
+        closedir(numbers);
+    }
+    return process;
+}
+
 int main(void)
 {
     signal(SIGPIPE, SIG_IGN);
+    pid_t bystander = start_without_first_thread();
     for (int how = 0; how < 6; how++) {
         unread(how, 0);
         unread(how, 100);
@@ -190,5 +221,6 @@ int main(void)
     unread_by_successor();
     unsent(1);
     unsent(0);
+    CHECK(kill(bystander, SIGKILL) == 0 && waitpid(bystander, NULL, 0) == bystander);
     return 0;
 }

@@ -146,12 +146,6 @@ fn stat(id: u32) -> Option<Stat> {
     Some(Stat { is_dead, flags: number(5)?, threads: number(10)? })
 }
 
-/// Whether this is a kernel thread.
-pub(super) fn is_of_kernel(id: u32) -> bool {
-    // PF_KTHREAD of linux/sched.h.
-    stat(id).is_some_and(|stat| stat.flags & 0x0020_0000 != 0)
-}
-
 /// The id of this process.
 #[must_use]
 pub fn process_id() -> u32 {
