@@ -11,8 +11,8 @@ use crate::harness::{Mode, Stage, installed, library_directory, seekwire, source
 
 const INSTALLED: [&str; 77] = [
     "bin/seekwire",
-    "wire/include/seekwire.h",
-    "flow/include/seekwire_filter.h",
+    "include/seekwire.h",
+    "include/seekwire_filter.h",
     "lib/libseekwire.a",
     "lib/libseekwire.so",
     "lib/libseekwire.so.0",
