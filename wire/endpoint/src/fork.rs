@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use seekwire_transport::mem::granted;
-use seekwire_transport::sys::{proof, thread};
+use seekwire_transport::sys::proof;
 
 use crate::held_file;
 
@@ -109,11 +109,6 @@ pub fn before_fork() {
     }
 }
 
-/// Whether a thread is about to fork.
-pub(crate) fn is_under_way() -> bool {
-    INSIDE.load(Ordering::Acquire) & FORKING != 0
-}
-
 /// To be called after fork() in the parent.
 pub fn after_fork_parent() {
     INSIDE.fetch_and(!FORKING, Ordering::Release);
@@ -129,7 +124,6 @@ pub(crate) fn has_lost_memory() -> bool {
 /// To be called after fork() in the child.
 pub fn after_fork_child() {
     INSIDE.store(own(), Ordering::Release);
-    thread::forget_namespace();
     if let Err(error) = granted::after_fork_child() {
         LOST_MEMORY.store(true, Ordering::Relaxed);
         tracing::error!("this process cannot use memory of another machine any more: {error}");

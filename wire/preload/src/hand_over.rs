@@ -29,9 +29,6 @@ pub(crate) fn to_tcp_until(
     why: Reason,
     until: Until,
 ) -> Result<HandedOver, Errno> {
-    if why == Reason::FdPassed {
-        socket.pass_on();
-    }
     // If a peer has once not answered, nobody waits for it again. A socket that seeks may have got
     // holes in the meantime.
     let first = socket.hand_over();

@@ -182,11 +182,10 @@ pub(crate) fn prepare_end() {
         drop(object);
         let Some(socket) = table::socket(fd) else { continue };
         ffi::guarded(|| epoll::lay_bare(&socket));
-        let survives = outlives_exec(&socket);
-        ffi::guarded(|| socket.connection.before_exec(survives));
+        ffi::guarded(|| socket.connection.before_exec());
         if relay::is_begun(&socket) {
             // From now on the relay holds it, perhaps along with the next program.
-            if !survives {
+            if !socket.numbers().lock().all().any(survives_exec) {
                 ffi::guarded(|| socket.connection.close());
             }
         } else if !survives_exec(fd) && socket.connection.ends_with_this_process() {
@@ -205,7 +204,7 @@ pub(crate) fn remain() {
     for (fd, object) in table::entries() {
         drop(object);
         if let Some(socket) = table::socket(fd) {
-            ffi::guarded(|| socket.connection.exec_failed(outlives_exec(&socket)));
+            ffi::guarded(|| socket.connection.exec_failed());
             ffi::guarded(|| epoll::cover(&socket));
         }
     }
@@ -215,21 +214,7 @@ pub(crate) fn remain() {
 /// Most likely it never uses them. A program that `loads` this library finds the unread bytes in
 /// the rest; for others this process keeps them.
 pub(crate) fn prepare_heirs(loads: impl Fn() -> bool) {
-    let until = Until::after(Some(EXEC_LIMIT));
-    lock::within(until, || to_heirs(&loads, miss));
-    keep_plain();
-}
-
-/// Connections that are plain, and that another program gets, remain so.
-fn keep_plain() {
-    for (fd, object) in table::entries() {
-        drop(object);
-        if let Some(socket) = table::socket(fd).filter(|_| survives_exec(fd))
-            && !socket.is_listening()
-        {
-            ffi::guarded(|| socket.connection.inherited());
-        }
-    }
+    lock::within(Until::after(Some(EXEC_LIMIT)), || to_heirs(&loads, miss));
 }
 
 /// The new program may never use it; if it does, it finds only bytes that come from now on.
@@ -319,10 +304,6 @@ fn prepare_exec_until(loads: impl Fn() -> bool, all: Until) {
             relay::take_place(socket, Takes::AtOnce, survives_exec);
         }
     }
-    if process::kind() != Kind::Own {
-        // Nobody learns whether the program begins.
-        keep_plain();
-    }
     let mut relays = 0;
     to_heirs(&|| *loads, |socket, error| {
         let is_ours = process::kind() == Kind::Own;
@@ -360,11 +341,6 @@ fn is_own(socket: &SocketRef) -> bool {
     let is_alone = connection.ends_with_this_process()
         || !(connection.is_attached() || relay::has_found(socket));
     process::kind() == Kind::Own && is_alone
-}
-
-/// Whether the next program gets the socket, by whichever number.
-fn outlives_exec(socket: &SocketRef) -> bool {
-    !socket.is_listening() && socket.numbers().lock().all().any(survives_exec)
 }
 
 pub(crate) fn survives_exec(fd: c_int) -> bool {

@@ -63,8 +63,6 @@ pub(crate) struct Socket {
     loans: Lock<Vec<IovecLoan>>,
     /// Another program also holds it, as a plain socket.
     handed_over: AtomicBool,
-    /// A message has passed it on, and perhaps nobody has received that yet.
-    in_message: AtomicBool,
     /// Tracks whether spinning in poll and select has paid recently.
     pub(crate) spinner: SetSpinner,
     /// The relay that the last program got to which it was handed over.
@@ -92,7 +90,6 @@ impl Socket {
             seekable: AtomicBool::new(false),
             loans: Lock::new(Vec::new()),
             handed_over: AtomicBool::new(false),
-            in_message: AtomicBool::new(false),
             spinner: SetSpinner::default(),
             relayed: Lock::new(None),
             inherited: OnceLock::new(),
@@ -240,15 +237,6 @@ impl Socket {
     /// Notes that another program gets this socket. Returns false if one did before.
     pub(crate) fn hand_over(&self) -> bool {
         !self.handed_over.swap(true, Ordering::Relaxed)
-    }
-
-    /// A message passes it on.
-    pub(crate) fn pass_on(&self) {
-        self.in_message.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_in_message(&self) -> bool {
-        self.in_message.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_handed_over(&self) -> bool {

@@ -122,7 +122,7 @@ fn leave(fd: c_int, object: Arc<Object>, last: Last) {
                 // A connection that lives on in another program does not end with this number.
                 match last {
                     Last::Closing if socket.is_handed_over() => {
-                        socket.connection.close_beside(!socket.is_in_message());
+                        socket.connection.finish_retransmission();
                     }
                     Last::Closing => socket.connection.close(),
                     Last::Gone => socket.connection.was_closed(),

@@ -418,5 +418,5 @@ programs! { flags pointers control zerocopy shared alias }
 programs! { fork_fails fork_signal fork_ignored }
 programs! { becomes before shut death number patience clock copied ends partial options silence message }
 programs! { shots turns inside cancel past idle nested cork closed }
-programs! { memory nofile inherited inherits heirs given left jobs together strangers remain unloaded watched }
+programs! { memory nofile inherited inherits heirs given left together strangers remain unloaded watched }
 programs! { table pending ignored raw }

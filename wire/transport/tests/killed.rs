@@ -267,15 +267,15 @@ fn more_holders_than_there_are_places_are_forgotten_once_none_is_left() {
         end.fork_arrived(1);
     }
     assert!(end.has_unlisted_holders() && !end.is_only_holder(me));
-    end.forget_unlisted(me, false, || panic!("one is listed that lives"));
+    end.forget_unlisted(me, || panic!("one is listed that lives"));
     let _ = end.remove_holder(1);
-    end.forget_unlisted(me, false, || true);
+    end.forget_unlisted(me, || true);
     assert!(end.has_unlisted_holders() && !end.is_only_holder(me), "the kernel knows another one");
     end.fork_pending();
-    end.forget_unlisted(me, false, || panic!("one is about to come"));
+    end.forget_unlisted(me, || panic!("one is about to come"));
     end.fork_failed();
     // Another one comes during the look, and has a place.
-    end.forget_unlisted(me, false, || {
+    end.forget_unlisted(me, || {
         end.fork_pending();
         end.fork_arrived(1);
         false
@@ -290,15 +290,7 @@ fn more_holders_than_there_are_places_are_forgotten_once_none_is_left() {
         end.fork_arrived(1);
     }
     let _ = end.remove_holder(1);
-    end.forget_unlisted(me, false, || false);
+    end.forget_unlisted(me, || false);
     assert_eq!(end.all_holders(), [me]);
-    // One has died before it began.
-    end.fork_pending();
-    end.forget_unlisted(me, true, || true);
-    assert!(!end.is_only_holder(me), "the kernel knows it");
-    end.forget_unlisted(me, true, || false);
-    assert!(end.is_only_holder(me));
-    end.fork_arrived(1);
-    let _ = end.remove_holder(1);
-    assert!(end.remove_holder(me), "one that came late is one");
+    assert!(end.remove_holder(me));
 }

@@ -330,7 +330,6 @@ impl Connection {
         self.set_shared();
         let _in_order = self.hand_over_seeking()?;
         let Some(link) = self.attached() else {
-            self.inherited();
             self.stay_plain(why);
             return self.without_rest();
         };

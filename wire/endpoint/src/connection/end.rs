@@ -79,24 +79,6 @@ impl Connection {
         }
     }
 
-    /// As [`Self::close`], where another program has got the socket as well. It ends with this
-    /// process if something is unread, nobody has it any more, and it is not on its way to somebody
-    /// in a message, where it `is_seen` by nobody.
-    pub fn close_beside(&self, is_seen: bool) {
-        let is_last = || self.attached().is_some_and(|link| self.has_unread(link)) && is_seen;
-        if is_last() && !self.is_open_elsewhere(None) {
-            self.close();
-        } else {
-            self.finish_retransmission();
-        }
-    }
-
-    /// Whether something was not received that the kernel does not know of.
-    pub(super) fn has_unread(&self, link: &Link) -> bool {
-        let q = &link.ring.queue;
-        self.has_rest() || q.unread() > 0 || q.peer_retransmits()
-    }
-
     /// The end of the connection in this process.
     pub(super) fn end(&self) {
         if let Some(slot) = self.slot.get() {
@@ -117,7 +99,7 @@ impl Connection {
                 self.close_seeking();
                 self.begin_last_look();
                 self.finish_retransmission();
-                link.close(self.fd(), self.has_unread(link));
+                link.close(self.fd(), self.has_rest());
                 link.leave_entry();
             }
         }
@@ -189,8 +171,9 @@ impl Link {
     /// The last holder closes. Unread data must reach the peer as a reset, as with TCP (RFC 1122,
     /// 4.2.2.13), and so must a linger time of zero and bytes lost on the way. Otherwise the stream
     /// ends in order, unless TCP has ended before: then the peer's kernel knows how.
-    fn close(&self, fd: Fd, has_unread: bool) {
-        let unread = has_unread || socket::unread(fd).unwrap_or(0) > 0;
+    fn close(&self, fd: Fd, has_rest: bool) {
+        let unread =
+            has_rest || self.ring.queue.unread() > 0 || socket::unread(fd).unwrap_or(0) > 0;
         // The peer can no longer take the bytes left for it: its stream has no end.
         let is_lost = self.is_across() && self.ring.queue.is_untaken() && !self.is_intact();
         if unread || is_lost || socket::resets_on_close(fd) {

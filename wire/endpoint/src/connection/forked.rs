@@ -31,36 +31,21 @@ impl Connection {
     /// Removes holders that have executed programs without the socket, and unlisted holders if no
     /// process is left that has it.
     pub(super) fn remove_successors(&self, link: &Link) {
-        link.ring.queue.forget_unlisted(thread::process_id(), self.has_unread(link), || {
-            fork::is_under_way() || self.is_open_elsewhere(None)
-        });
+        link.ring.queue.forget_unlisted(thread::process_id(), || self.is_open_elsewhere(None));
         link.ring.queue.remove_successors(thread::process_id(), |pid| self.is_open_in(&[pid]));
     }
 
-    /// Another program is about to inherit the socket, and nobody counts the bytes that it moves: a
-    /// plain connection remains plain, in all processes.
-    pub fn inherited(&self) {
-        if !self.is_attached() {
-            self.holders.get_or_init(|| Holders::new(thread::process_id())).inherited();
-        }
-    }
-
-    /// This process is about to execute another program, which knows nothing of the ring, and
-    /// `has_socket` or not.
-    pub fn before_exec(&self, has_socket: bool) {
-        match self.attached() {
-            Some(link) => link.ring.queue.exec_begins(thread::process_id(), has_socket),
-            None if has_socket => self.inherited(),
-            None => {}
+    /// This process is about to execute another program, which knows nothing of the ring.
+    pub fn before_exec(&self) {
+        if let Some(link) = self.attached() {
+            link.ring.queue.exec_begins(thread::process_id());
         }
     }
 
     /// The exec has failed: this process is still the same program.
-    pub fn exec_failed(&self, has_socket: bool) {
-        match (self.attached(), self.holders.get()) {
-            (Some(link), _) => link.ring.queue.exec_failed(thread::process_id()),
-            (None, Some(holders)) if has_socket => holders.not_inherited(),
-            (None, _) => {}
+    pub fn exec_failed(&self) {
+        if let Some(link) = self.attached() {
+            link.ring.queue.exec_failed(thread::process_id());
         }
     }
 

@@ -9,16 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use seekwire_transport::mem::Common;
 use seekwire_transport::queue;
+use seekwire_transport::sys::thread;
 
-/// One line of the table: its use, forks pending, six processes.
+/// One line of the table: in use, forks pending, six processes.
 const LINE: usize = 64;
 const LINES: usize = 1024;
 const PIDS: std::ops::Range<usize> = 2..8;
-
-/// The first word of a line that is free, and of one in use. More is the number of programs that have
-/// got the socket, of whose processes nobody keeps count.
-const FREE: u64 = 0;
-const COUNTS: u64 = 1;
 
 /// The processes that may hold one plain connection.
 #[derive(Debug)]
@@ -38,7 +34,7 @@ impl Holders {
         let free = |line: &usize| {
             let in_use = table().map(|table| table.word(line * LINE));
             in_use.is_some_and(|word| {
-                word.compare_exchange(FREE, COUNTS, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+                word.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             })
         };
         let Some(line) = (0..LINES).find(free) else { return Self::Unknown };
@@ -90,44 +86,27 @@ impl Holders {
         }
     }
 
-    /// Another program gets the socket.
-    pub(super) fn inherited(&self) {
-        if let Some(programs) = self.word(0) {
-            programs.fetch_add(1, Ordering::AcqRel);
-        }
-    }
-
-    /// The program has not begun.
-    pub(super) fn not_inherited(&self) {
-        if let Some(programs) = self.word(0) {
-            programs.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
-
     pub(super) fn is_alone(&self, pid: u32) -> bool {
-        self.get(0) == COUNTS && self.is_last(pid)
-    }
-
-    /// Whether no other process counts on this.
-    fn is_last(&self, pid: u32) -> bool {
-        let is_other = |word| queue::is_other_process(self.get(word), pid);
-        self.get(1) == 0 && !PIDS.into_iter().any(is_other)
+        let others =
+            || PIDS.map(|word| self.get(word) as u32).filter(|other| *other != 0 && *other != pid);
+        matches!(self, Self::Line(_)) && self.get(1) == 0 && !others().any(thread::process_is_alive)
     }
 
     /// The process has closed its last descriptor. The last process frees the line.
     pub(super) fn remove(&self, pid: u32) {
-        let is_last = self.is_last(pid);
-        queue::remove_process(PIDS.filter_map(|word| self.word(word)), pid);
-        if is_last {
-            self.set(0, FREE);
+        if self.is_alone(pid) {
+            self.set(0, 0);
+        }
+        for word in PIDS {
+            if self.get(word) == u64::from(pid) {
+                self.set(word, 0);
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use seekwire_transport::sys::thread;
-
     use super::*;
 
     #[test]
@@ -145,17 +124,6 @@ mod tests {
         holders.fork_pending();
         holders.fork_failed();
         assert!(holders.is_alone(me), "there is no child");
-        holders.inherited();
-        holders.not_inherited();
-        assert!(holders.is_alone(me), "there is no program");
-        holders.inherited();
-        assert!(!holders.is_alone(me), "its processes may be any");
-        let line = |holders: &Holders| match holders {
-            Holders::Line(line) => Some(*line),
-            Holders::Unknown => None,
-        };
-        holders.remove(me);
-        assert_eq!(line(&Holders::new(me)), line(&holders), "the line is free again");
         assert!(!Holders::Unknown.is_alone(me));
     }
 }

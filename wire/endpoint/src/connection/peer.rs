@@ -124,7 +124,7 @@ impl Link {
     fn peer_is_ending(&self) -> bool {
         self.is_left_across().unwrap_or_else(|| {
             self.peer_pid != 0
-                && !self.ring.queue.peer_has_holder_left(|pid| !thread::process_is_ending(pid))
+                && !self.ring.queue.peer_has_holder(|pid| !thread::process_is_ending(pid))
         })
     }
 

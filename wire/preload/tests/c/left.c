@@ -1,110 +1,10 @@
 /*
- * How the peer sees it when a connection is closed that others have had as well: with bytes unread, and with bytes that wait
- * for room since the peer has given its end to another program.
+ * A connection is closed that others have had as well, with bytes that wait for room since the peer has given its end to
+ * another program.
  */
 #include "common.h"
-#include <dirent.h>
-#include <spawn.h>
-#include <sys/syscall.h>
 
-extern char **environ;
-
-enum { UNREAD = 20000, MUCH = 100000 };
-
-static void start(int how)
-{
-    pid_t child = -1;
-    char *arguments[] = {"true", NULL};
-    FILE *stream;
-    switch (how) {
-    case 0:
-        child = fork();
-        if (child == 0)
-            pause();
-        /* Mostly before it has begun. */
-        CHECK(kill(child, SIGKILL) == 0);
-        break;
-    case 1:
-        CHECK(system("true") == 0);
-        break;
-    case 2:
-        stream = popen("true", "r");
-        CHECK(stream && pclose(stream) == 0);
-        break;
-    case 3:
-        CHECK(posix_spawnp(&child, "true", NULL, NULL, arguments, environ) == 0);
-        break;
-    default:
-        child = how == 4 ? vfork() : fork();
-        if (child == 0) {
-            execvp("true", arguments);
-            _exit(9);
-        }
-    }
-    if (child > 0)
-        CHECK(waitpid(child, NULL, 0) == child);
-}
-
-static void take_end(const char *what, int fd)
-{
-    char c;
-    ssize_t n = read(fd, &c, 1);
-    printf("%s: %s\n", what, n < 0 ? strerrorname_np(errno) : n == 0 ? "the end" : "a byte");
-    close(fd);
-}
-
-/* In a process of its own: this one is the peer. */
-static pid_t hold(int *peer, int *fd)
-{
-    pair(peer, fd);
-    fflush(stdout);
-    pid_t holder = fork();
-    CHECK(holder >= 0);
-    close(holder == 0 ? *peer : *fd);
-    return holder;
-}
-
-static void unread(int how, size_t taken)
-{
-    static char bytes[UNREAD];
-    int peer, fd, sent[2];
-    CHECK(pipe(sent) == 0);
-    pid_t holder = hold(&peer, &fd);
-    if (holder == 0) {
-        read_all(sent[0], bytes, 1);
-        start(how);
-        read_all(fd, bytes, taken);
-        close(fd);
-        _exit(0);
-    }
-    write_all(peer, bytes, sizeof bytes);
-    write_all(sent[1], "s", 1);
-    printf("%d, %zu: ", how, taken);
-    take_end("closed", peer);
-    CHECK(waitpid(holder, NULL, 0) == holder);
-    close(sent[0]), close(sent[1]);
-}
-
-/* The holder becomes a program that does not have it. */
-static void unread_by_successor(void)
-{
-    static char bytes[UNREAD];
-    int peer, fd, sent[2], life[2];
-    CHECK(pipe(sent) == 0 && pipe(life) == 0);
-    pid_t holder = hold(&peer, &fd);
-    if (holder == 0) {
-        read_all(sent[0], bytes, 1);
-        CHECK(fcntl(fd, F_SETFD, FD_CLOEXEC) == 0 && dup2(life[0], 0) == 0 && close(life[1]) == 0);
-        execlp("cat", "cat", NULL);
-        _exit(9);
-    }
-    write_all(peer, bytes, sizeof bytes);
-    write_all(sent[1], "s", 1);
-    take_end("another program", peer);
-    close(life[0]), close(life[1]);
-    CHECK(waitpid(holder, NULL, 0) == holder);
-    close(sent[0]), close(sent[1]);
-}
+enum { MUCH = 100000 };
 
 /* Gives `fd` to another process, which takes all that the sender has sent. */
 static pid_t give(int fd, int go, int expected)
@@ -181,46 +81,10 @@ static void unsent(int is_held)
     CHECK(waitpid(sender, NULL, 0) == sender);
 }
 
-static void *stay(void *unused)
-{
-    pause();
-    return unused;
-}
-
-/* A process that lists no descriptors, because its first thread has ended. It has nothing to do with the connections. */
-static pid_t start_without_first_thread(void)
-{
-    pid_t process = fork();
-    CHECK(process >= 0);
-    if (process == 0) {
-        pthread_t thread;
-        CHECK(pthread_create(&thread, NULL, stay, NULL) == 0);
-        syscall(SYS_exit, 0);
-    }
-    char name[40];
-    snprintf(name, sizeof name, "/proc/%d/fd", process);
-    for (int listed = 3; listed > 2;) {
-        DIR *numbers = opendir(name);
-        CHECK(numbers);
-        for (listed = 0; readdir(numbers); listed++)
-            ;
-        closedir(numbers);
-    }
-    return process;
-}
-
 int main(void)
 {
     signal(SIGPIPE, SIG_IGN);
-    pid_t bystander = start_without_first_thread();
-    for (int how = 0; how < 6; how++) {
-        unread(how, 0);
-        unread(how, 100);
-        unread(how, UNREAD);
-    }
-    unread_by_successor();
     unsent(1);
     unsent(0);
-    CHECK(kill(bystander, SIGKILL) == 0 && waitpid(bystander, NULL, 0) == bystander);
     return 0;
 }

@@ -1,7 +1,4 @@
-/*
- * Two ends that cannot see whether the other's process is alive: each is in a PID namespace of its own. Before that, one end
- * whose holders are in two such namespaces.
- */
+/* Two ends that cannot see whether the other's process is alive: each is in a PID namespace of its own. */
 #include "common.h"
 #include <sched.h>
 
@@ -66,46 +63,11 @@ static void receive_slowly(const struct sockaddr_in *address)
     close(fd);
 }
 
-/* A child in another namespace closes its copy, with bytes unread, and this process goes on. */
-static void share(void)
-{
-    static char bytes[UNREAD];
-    int a, b, status;
-    pair(&a, &b);
-    write_all(a, bytes, sizeof bytes);
-    fflush(stdout);
-    pid_t parent = fork();
-    if (parent == 0) {
-        close(a);
-        if (unshare(CLONE_NEWPID) != 0)
-            CHECK(errno == EPERM);
-        pid_t child = fork();
-        if (child == 0) {
-            write_all(b, "child", 5);
-            close(b);
-            _exit(0);
-        }
-        CHECK(waitpid(child, NULL, 0) == child);
-        read_all(b, bytes, sizeof bytes);
-        write_all(b, "parent", 6);
-        close(b);
-        _exit(0);
-    }
-    close(b);
-    read_all(a, bytes, 11);
-    printf("both: %.11s\n", bytes);
-    say("the end of both", read(a, bytes, 1));
-    close(a);
-    CHECK(waitpid(parent, &status, 0) == parent);
-    say("the parent", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
-}
-
 int main(void)
 {
     static char bytes[BYTES];
     struct sockaddr_in address;
     char c;
-    share();
     int listener = listener_on(&address), fd, status;
     /* If this is not allowed, they see each other. */
     if (unshare(CLONE_NEWPID) != 0)

@@ -42,7 +42,7 @@ mod seek;
 mod tx;
 mod wish;
 
-pub use holders::{add_holder, enter_process, is_other_process, remove_process};
+pub use holders::{add_holder, enter_process};
 pub use pair::{Memory, QueuePair, Start, Violation, format, peer_geometry, shown_geometry};
 pub use recall::Answer;
 pub use rx::{HeadBytes, Rx};

@@ -64,20 +64,6 @@ pub enum Answer {
     AtWork,
 }
 
-/// Waits while the peer `is_at_work`, which takes only microseconds if it is alive and honest. True if
-/// it still is.
-fn await_work(mut is_at_work: impl FnMut() -> bool) -> bool {
-    const LOOKS: u32 = if cfg!(loom) { 8 } else { 1000 };
-    const NAPS: u32 = if cfg!(loom) { 0 } else { 2000 };
-    for look in 0..LOOKS + NAPS {
-        if !is_at_work() {
-            return false;
-        }
-        if look < LOOKS { yield_now() } else { nap(Duration::from_millis(1)) }
-    }
-    true
-}
-
 impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     /// Whether the peer has left its ring: bytes that it has sent by TCP since then may lie in the
     /// kernel while earlier bytes are on the ring.
@@ -126,16 +112,6 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     #[must_use]
     pub fn to_retransmit(&self) -> usize {
         self.get(layout::RETRANSMIT_BYTES) as usize
-    }
-
-    /// Whether the peer has yet to give the kernel bytes that this end has recalled: they are no
-    /// longer among the [unread](Self::unread) ones. True also for a peer that stays at work.
-    #[must_use]
-    pub fn peer_retransmits(&self) -> bool {
-        // SYNC POINT "recall", receiver: a peer that has taken bytes off the unread ones is at work
-        // until it has counted them here.
-        let is_at_work = || self.peer.load(layout::RECALLED, Ordering::SeqCst) == layout::AT_WORK;
-        await_work(is_at_work) || self.peer.load(layout::RETRANSMIT_BYTES, Ordering::Acquire) > 0
     }
 
     /// Whether the peer wants something of this end's sending half that does not need a send.
@@ -575,14 +551,20 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
     /// half is held, unless the peer has met it. False if the peer stays at work, which takes only
     /// microseconds if it is alive and honest.
     pub(super) fn resume(&self) -> bool {
+        const LOOKS: u32 = if cfg!(loom) { 8 } else { 1000 };
+        const NAPS: u32 = if cfg!(loom) { 0 } else { 2000 };
         let q = self.queue;
         let wish = q.get(layout::CONTROL);
         let mut answer = Ok(Answer::Refused);
         if wish & control::RECALL != 0 {
-            await_work(|| {
+            for look in 0..LOOKS + NAPS {
                 answer = self.withdraw();
-                answer == Ok(Answer::AtWork)
-            });
+                match answer {
+                    Ok(Answer::AtWork) if look < LOOKS => yield_now(),
+                    Ok(Answer::AtWork) => nap(Duration::from_millis(1)),
+                    _ => break,
+                }
+            }
         }
         let is_taken = match answer {
             Ok(Answer::AtWork) | Err(_) => return false,

@@ -1,7 +1,7 @@
 //! Processes of the library's own: copies of the caller that nobody has to wait for.
 
 use std::ffi::CStr;
-use std::io;
+use std::io::ErrorKind;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
@@ -39,55 +39,32 @@ pub fn begins_namespace() -> bool {
 /// Whether a process has a socket with this inode; `None` if that cannot be seen.
 #[must_use]
 pub fn has_socket(pid: u32, inode: u64) -> Option<bool> {
-    let process = format!("/proc/{pid}");
+    const LOOKS: usize = 3;
+    let numbers = format!("/proc/{pid}/fd");
     let socket = format!("socket:[{inode}]");
-    let listed = |thread: &str| lists(&format!("{process}{thread}/fd"), &socket);
-    if let Some(has) = listed("").ok()? {
-        return Some(has);
-    }
-    // Nor do the other threads list any, unless the first one has ended before them.
-    let threads = file::names(format!("{process}/task").as_ref()).unwrap_or_default();
-    for thread in threads.iter().filter_map(|name| name.to_str()) {
-        if listed(&format!("/task/{thread}")).ok()? == Some(true) {
-            return Some(true);
-        }
-    }
-    Some(false)
-}
-
-/// Whether a directory of descriptors lists this file; `None` if it lists nothing, as for a thread
-/// that has ended or is the kernel's.
-///
-/// # Errors
-/// Those of open(2) and readlink(2), for what is hidden.
-fn lists(directory: &str, file: &str) -> io::Result<Option<bool>> {
-    // Each look finds a number that stays open. A process may open and close files all the time, but
-    // does not move a socket to an earlier number during all of these.
-    const LOOKS: usize = 20;
-    let is_gone = |error: &io::Error| {
-        [Errno::NOENT, Errno::SRCH]
-            .map(|gone| Some(gone.raw_os_error()))
-            .contains(&error.raw_os_error())
-    };
     for _ in 0..LOOKS {
-        let names = match file::names(directory.as_ref()) {
-            Ok(names) if names.is_empty() => return Ok(None),
-            Err(error) if is_gone(&error) => return Ok(None),
-            names => names?,
-        };
+        let names = file::names(numbers.as_ref()).unwrap_or_default();
+        if names.is_empty() {
+            // Dead processes have none, nor have kernel threads. Those of others are hidden, or
+            // their first thread has ended.
+            let has_none = !thread::process_is_alive(pid) || thread::is_of_kernel(pid);
+            return has_none.then_some(false);
+        }
         let mut has_changed = false;
         for name in names {
-            match std::fs::read_link(Path::new(directory).join(name)) {
-                Ok(path) if path.as_os_str() == file => return Ok(Some(true)),
-                Err(error) if is_gone(&error) => has_changed = true,
-                path => _ = path?,
+            match std::fs::read_link(Path::new(&numbers).join(name)) {
+                Ok(file) if file.as_os_str() == socket.as_str() => return Some(true),
+                Ok(_) => {}
+                // A socket at a closed number may have moved to an earlier one.
+                Err(error) if error.kind() == ErrorKind::NotFound => has_changed = true,
+                Err(_) => return None,
             }
         }
         if !has_changed {
-            break;
+            return Some(false);
         }
     }
-    Ok(Some(false))
+    None
 }
 
 /// Whether a process other than this one, whose name is not `but`, has inherited a socket with this

@@ -3,8 +3,7 @@
 #[cfg(not(loom))]
 use std::cell::Cell;
 #[cfg(not(loom))]
-use std::sync::atomic::{AtomicBool, AtomicPtr};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::time::Duration;
 
 use rustix::fs::OFlags;
@@ -146,34 +145,16 @@ fn stat(id: u32) -> Option<Stat> {
     Some(Stat { is_dead, flags: number(5)?, threads: number(10)? })
 }
 
+/// Whether this is a kernel thread.
+pub(super) fn is_of_kernel(id: u32) -> bool {
+    // PF_KTHREAD of linux/sched.h.
+    stat(id).is_some_and(|stat| stat.flags & 0x0020_0000 != 0)
+}
+
 /// The id of this process.
 #[must_use]
 pub fn process_id() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get().unsigned_abs()
-}
-
-/// The result of [`namespace`], and a bit that says that there is one.
-static NAMESPACE: AtomicU64 = AtomicU64::new(0);
-const KNOWN: u64 = 1 << 63;
-
-/// The inode of this process's PID namespace; 0 without /proc.
-pub(crate) fn namespace() -> u64 {
-    if cfg!(miri) {
-        return 0;
-    }
-    match NAMESPACE.load(Ordering::Relaxed) {
-        0 => {
-            let space = rustix::fs::stat("/proc/self/ns/pid").map_or(0, |space| space.st_ino);
-            NAMESPACE.store(space | KNOWN, Ordering::Relaxed);
-            space
-        }
-        known => known & !KNOWN,
-    }
-}
-
-/// To be called in the child of a fork, which may be in another PID namespace.
-pub fn forget_namespace() {
-    NAMESPACE.store(0, Ordering::Relaxed);
 }
 
 /// A pause between two looks of a spinning loop.
