@@ -363,7 +363,7 @@ fn the_map_wins_and_is_followed_while_the_agent_runs() {
     let map = machines.map(Side::Far);
     let without = map.lines().filter(|line| line.starts_with("state ")).collect::<Vec<_>>();
     machines.write_map(Side::Far, &(without.join("\n") + "\n"));
-    until(&mut far, "the map does not have it");
+    until(&mut far, "changed in the map, or removed from it");
     machines.write_map(Side::Far, &map.replace(&format!("{address}  pair\n"), ""));
     until(&mut far, FOUND);
     near.stop(Signal::INT).success();
