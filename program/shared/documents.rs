@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 pub(crate) fn documents() -> Vec<(PathBuf, String)> {
     let mut documents = Vec::new();
     let products = ["wire", "flow", "slides", "nic", "lab"].map(|name| root().join(name));
-    let directories = products.iter().flat_map(|place| [place.clone(), place.join("docs")]);
-    for directory in directories.chain([root()]).filter(|place| place.is_dir()) {
+    let directories = products.iter().flat_map(|product| [product.clone(), product.join("docs")]);
+    for directory in directories.chain([root()]).filter(|directory| directory.is_dir()) {
         for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|extension| extension == "md") {
@@ -24,7 +24,7 @@ pub(crate) fn documents() -> Vec<(PathBuf, String)> {
 /// The root of the repository, from any package in it.
 pub(crate) fn root() -> PathBuf {
     let mut above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
-    above.find(|place| place.join("ARCHITECTURE.md").is_file()).unwrap().to_path_buf()
+    above.find(|directory| directory.join("ARCHITECTURE.md").is_file()).unwrap().to_path_buf()
 }
 
 /// The commands in code, split into words, each with the whole line: those in `sh` blocks, in the
@@ -34,20 +34,20 @@ pub(crate) fn commands(text: &str) -> impl Iterator<Item = (&str, Vec<&str>)> {
 }
 
 fn code(text: &str) -> Vec<&str> {
-    let mut found = Vec::new();
+    let mut pieces = Vec::new();
     let mut language = None;
     for line in text.lines() {
         match (line.trim_start().strip_prefix("```"), language) {
             (Some(opened), None) => language = Some(opened),
             (Some(_), Some(_)) => language = None,
-            (None, Some("sh")) => found.push(line.trim()),
-            (None, Some("ini")) => found.extend(line.strip_prefix("ExecStart=")),
+            (None, Some("sh")) => pieces.push(line.trim()),
+            (None, Some("ini")) => pieces.extend(line.strip_prefix("ExecStart=")),
             (None, Some(_)) => {}
             // Between every other pair of backticks.
-            (None, None) => found.extend(line.split('`').skip(1).step_by(2)),
+            (None, None) => pieces.extend(line.split('`').skip(1).step_by(2)),
         }
     }
-    found
+    pieces
 }
 
 /// `line` without what a shell would do before it looks for a program.

@@ -1,4 +1,4 @@
-//! Definitions of commands on their way from one program to another, as JSON: `seekwire` joins those
+//! Definitions of commands that pass from one program to another, as JSON: `seekwire` joins those
 //! of all programs and generates the completions of each shell from them. A description has
 //! everything that clap_complete reads from a definition.
 

@@ -6,6 +6,7 @@
 //! generate     `PROGRAM generate`: the files that are installed beside a program
 //! manual       manual pages
 //! description  definitions of commands as JSON, for completions
+//! metrics      the text format of Prometheus
 //! standard     standard input and output, unless they are closed
 //! here         where the other programs are, what a program says, and how it ends
 //! ```
@@ -18,6 +19,7 @@ pub mod description;
 pub mod generate;
 pub mod library;
 pub mod manual;
+pub mod metrics;
 pub mod standard;
 pub mod table;
 
@@ -52,9 +54,10 @@ pub fn find(name: &str) -> Result<PathBuf, Missing> {
 }
 
 fn find_from(directory: Option<&Path>, name: &str) -> Result<PathBuf, Missing> {
-    let place =
-        |directory: &Path| ["", "../lib/seekwire"].map(|place| directory.join(place).join(name));
-    let looked_at: Vec<PathBuf> = directory.map(place).into_iter().flatten().collect();
+    let candidates = |directory: &Path| {
+        ["", "../lib/seekwire"].map(|relative| directory.join(relative).join(name))
+    };
+    let looked_at: Vec<PathBuf> = directory.map(candidates).into_iter().flatten().collect();
     match looked_at.iter().find(|path| path.is_file()) {
         Some(path) => Ok(path.clone()),
         None => Err(Missing { name: name.to_owned(), looked_at }),
@@ -104,13 +107,13 @@ mod tests {
         let (binaries, private) = (prefix.path().join("bin"), prefix.path().join("lib/seekwire"));
         std::fs::create_dir_all(&binaries).unwrap();
         std::fs::create_dir_all(&private).unwrap();
-        let found = || find_from(Some(&binaries), "part").map(|path| path.canonicalize().unwrap());
-        let error = found().unwrap_err().to_string();
+        let find = || find_from(Some(&binaries), "part").map(|path| path.canonicalize().unwrap());
+        let error = find().unwrap_err().to_string();
         assert!(error.contains("bin/part") && error.contains("lib/seekwire/part"), "{error}");
         assert!(error.contains("make install") && error.contains("--bin part"), "{error}");
         std::fs::write(private.join("part"), "").unwrap();
-        assert_eq!(found().unwrap(), private.join("part").canonicalize().unwrap());
+        assert_eq!(find().unwrap(), private.join("part").canonicalize().unwrap());
         std::fs::write(binaries.join("part"), "").unwrap();
-        assert_eq!(found().unwrap(), binaries.join("part").canonicalize().unwrap());
+        assert_eq!(find().unwrap(), binaries.join("part").canonicalize().unwrap());
     }
 }

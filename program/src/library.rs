@@ -24,13 +24,13 @@ const VARIABLE: &str = "SEEKWIRE_LIBRARY";
 /// No library was found to load.
 #[derive(Debug, Error)]
 pub enum NotFound {
-    /// It is in none of the usual places.
+    /// It is in none of the usual directories.
     #[error(
         "{FILE_NAME} was not found (looked at {}); build or install it, or set {VARIABLE} to its path",
         listed(looked_at)
     )]
     Nowhere {
-        /// All of these places.
+        /// All of these paths.
         looked_at: Vec<PathBuf>,
     },
     /// The file that the environment names is no library.
@@ -100,7 +100,7 @@ fn shared_object(path: &Path) -> io::Result<bool> {
 }
 
 fn beside(directory: &Path) -> [PathBuf; 3] {
-    ["", "../lib/seekwire", "../lib"].map(|place| directory.join(place).join(FILE_NAME))
+    ["", "../lib/seekwire", "../lib"].map(|relative| directory.join(relative).join(FILE_NAME))
 }
 
 fn first_file(candidates: Vec<PathBuf>) -> Result<PathBuf, NotFound> {
@@ -150,8 +150,8 @@ mod tests {
         std::fs::create_dir_all(&library).unwrap();
         std::fs::create_dir_all(&binaries).unwrap();
         std::fs::write(library.join(FILE_NAME), b"").unwrap();
-        let found = first_file(beside(&binaries).to_vec()).unwrap();
-        assert_eq!(found, library.join(FILE_NAME).canonicalize().unwrap());
+        let file = first_file(beside(&binaries).to_vec()).unwrap();
+        assert_eq!(file, library.join(FILE_NAME).canonicalize().unwrap());
     }
 
     #[test]
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn error_names_the_places() {
+    fn the_error_names_the_paths() {
         let error = first_file(beside(Path::new("/nowhere/bin")).to_vec()).unwrap_err().to_string();
         assert!(error.contains("/nowhere/bin/../lib/libseekwire.so"), "{error}");
         assert!(error.contains("SEEKWIRE_LIBRARY"), "{error}");

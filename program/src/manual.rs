@@ -117,11 +117,11 @@ mod tests {
     fn what_stands_behind_the_options_keeps_its_lines() {
         let text =
             "First words.\n\nExit status:\n  0  well\n  1  ill\n\nExamples:\n  a -b 'c\\n'\n";
-        let found = sections(text);
-        let titles: Vec<_> = found.iter().map(|(title, _)| title.as_str()).collect();
+        let sections = sections(text);
+        let titles: Vec<_> = sections.iter().map(|(title, _)| title.as_str()).collect();
         assert_eq!(titles, ["Notes", "Exit status", "Examples"]);
         let mut page = Vec::new();
-        section(&mut page, "EXAMPLES", &found[2].1).unwrap();
+        section(&mut page, "EXAMPLES", &sections[2].1).unwrap();
         let page = String::from_utf8(page).unwrap();
         assert_eq!(page, ".SH \"EXAMPLES\"\n.nf\n  a \\-b 'c\\en'\n.fi\n");
     }
@@ -134,18 +134,18 @@ mod tests {
         let hidden = Command::new("peer").hide(true);
         let command = Command::new("seekwire").subcommands([run, other, hidden]);
         let directory = tempfile::tempdir().unwrap();
-        let written = |is_own: fn(&str) -> bool, place: &str| {
-            let place = directory.path().join(place);
-            write(command.clone(), is_own, &place).unwrap();
-            let files = fs::read_dir(place).unwrap();
+        let written = |is_own: fn(&str) -> bool, folder: &str| {
+            let folder = directory.path().join(folder);
+            write(command.clone(), is_own, &folder).unwrap();
+            let files = fs::read_dir(folder).unwrap();
             let mut names: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
             names.sort();
             names
         };
-        let front = written(|name| name != "lab", "front");
-        assert_eq!(front, ["seekwire-run-deep.1", "seekwire-run.1", "seekwire.1"]);
+        let without_lab = written(|name| name != "lab", "without-lab");
+        assert_eq!(without_lab, ["seekwire-run-deep.1", "seekwire-run.1", "seekwire.1"]);
         assert_eq!(written(|name| name == "lab", "other"), ["seekwire-lab.1"]);
-        let page = fs::read_to_string(directory.path().join("front/seekwire.1")).unwrap();
+        let page = fs::read_to_string(directory.path().join("without-lab/seekwire.1")).unwrap();
         assert!(page.contains("seekwire\\-lab(1)"), "{page}");
     }
 }

@@ -1,9 +1,10 @@
 //! Standard input and output, unless they are closed.
 //!
-//! Before `main`, Rust opens /dev/null for reading and writing in place of a closed descriptor 0, 1 or
-//! 2, and its [`Stdout`] reports success for a write to a descriptor that is not open for writing. So a
-//! program whose standard output is closed (`>&-`) would write nothing and succeed. `prepare` comes
-//! first, and does what glibc does in a program with special rights: it opens /dev/null the wrong way.
+//! Before `main`, Rust opens /dev/null for reading and writing instead of a closed descriptor 0, 1
+//! or 2, and its [`Stdout`] reports success for a write to a descriptor that is not open for
+//! writing. So a program whose standard output is closed (`>&-`) would write nothing and succeed.
+//! `prepare` comes first, and does what glibc does in a program with special rights: it opens
+//! /dev/null with the wrong access mode.
 
 use std::io::{self, Stdin, Stdout};
 
@@ -39,20 +40,21 @@ fn is_open(descriptor: BorrowedFd<'_>, wrong: OFlags) -> bool {
         .is_ok_and(|flags| flags & OFlags::RWMODE != wrong && !flags.contains(OFlags::PATH))
 }
 
-/// Opens /dev/null in place of closed descriptors, so that writing to standard output, or reading from
-/// standard input, fails as before. Programs that this one starts inherit it.
+/// Opens /dev/null instead of closed descriptors, so that writing to standard output, or reading
+/// from standard input, fails as before. Programs that this one starts inherit it.
 extern "C" fn prepare() {
     for (descriptor, wrong) in [(stdin(), OFlags::WRONLY), (stdout(), OFlags::RDONLY)] {
         if fcntl_getfd(descriptor).is_err() {
-            // The lowest free number: that of the closed descriptor, for lower ones are open by now.
+            // The lowest free number: that of the closed descriptor, for lower ones are open by
+            // now.
             let _ = open(c"/dev/null", wrong, Mode::empty()).map(IntoRawFd::into_raw_fd);
         }
     }
 }
 
-// SAFETY: the C library calls each function in this section once before `main`, in the only thread, with
-// the arguments of `main`, which a C function may leave unread. `prepare` needs nothing of Rust's
-// runtime: it makes system calls, and neither allocates nor panics.
+// SAFETY: the C library calls each function in this section once before `main`, in the only thread,
+// with the arguments of `main`, which a C function may leave unread. `prepare` needs nothing of
+// Rust's runtime: it makes system calls, and neither allocates nor panics.
 #[allow(unsafe_code)]
 #[used]
 #[unsafe(link_section = ".init_array")]
