@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use seekwire_endpoint::config::{MAX_SPIN_US, MAX_THRESHOLD};
 
+use crate::reasons;
+
 pub(crate) use vm::{
     Runner, Vm, VmAgent, VmAttach, VmCommand, VmDetach, VmHold, VmMapEdit, VmPlan, VmStatus,
 };
@@ -34,6 +36,7 @@ Environment:
                              debug or trace. If the file name contains a colon, add the level
   SEEKWIRE_STATS=FILE        write counters as JSON when a program ends; %p becomes the process id.
                              An existing directory gets one file for each process
+  SEEKWIRE_SUMMARY=DIR       also write counters there; `seekwire run --summary` sets it
   SEEKWIRE_SPIN_US=N         spin at most N microseconds before sleeping, at most 1000000; 0 never
                              spins
   SEEKWIRE_THRESHOLD=N       accelerate a connection after N calls on it, at most 1000000000; 0 is
@@ -65,9 +68,10 @@ values, too.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Run(Run),
-    Status(Status),
-    Doctor(Doctor),
+    Run(RunArguments),
+    Status(StatusArguments),
+    Reasons(Reasons),
+    Doctor(DoctorArguments),
     Vm(Vm),
 }
 
@@ -77,6 +81,11 @@ pub(crate) enum Command {
 /// starts. A connection is accelerated when both of its ends run under Seekwire, as the same user
 /// and in the same network namespace. Every other connection stays on TCP. If LD_PRELOAD is already
 /// set, its libraries are loaded after Seekwire's.
+///
+/// At a terminal, a summary follows when the program has ended: the connections and bytes of each
+/// carrier, why connections stayed on TCP, and what to do about it. It counts all programs that
+/// PROGRAM has started. For that, this command waits for PROGRAM and passes signals on to it;
+/// without a summary, it becomes PROGRAM.
 ///
 /// Some programs cannot load the library. They run unaccelerated, after a warning: statically
 /// linked programs, programs for another architecture or C library, programs written in Go (their
@@ -97,9 +106,9 @@ Exit status:
 
 Examples:
   seekwire run redis-server --save ''
-  seekwire run redis-benchmark -t get,set -q
+  seekwire run --summary redis-benchmark -t get,set -q
   seekwire run --stats /tmp/%p.json -- python3 -m http.server")]
-pub(crate) struct Run {
+pub(crate) struct RunArguments {
     /// Load the library but switch it off, for comparison (SEEKWIRE=off)
     #[arg(long)]
     pub(crate) off: bool,
@@ -117,6 +126,17 @@ pub(crate) struct Run {
     /// process.
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,
+
+    /// Print a summary on standard error when the program has ended
+    ///
+    /// This is the default if standard error is a terminal, unless another `seekwire run` above
+    /// this one prints a summary.
+    #[arg(long, conflicts_with_all = ["no_summary", "off"])]
+    pub(crate) summary: bool,
+
+    /// Print no summary
+    #[arg(long)]
+    pub(crate) no_summary: bool,
 
     /// Spin at most N microseconds before sleeping; 0 never spins (SEEKWIRE_SPIN_US)
     #[arg(long, value_name = "N",
@@ -144,15 +164,16 @@ pub(crate) struct Run {
 ///
 /// Prints one line for each TCP connection of your processes that have the library loaded. The line
 /// says what carries each direction now, how many bytes went by TCP and through shared memory
-/// (ring) so far, and why a connection is not accelerated. Bytes are counted once a connection has
-/// passed the threshold (SEEKWIRE_THRESHOLD). Until then the line shows a dash.
+/// (ring) so far, and why a connection is not accelerated, which `seekwire reasons` explains. Bytes
+/// are counted once a connection has passed the threshold (SEEKWIRE_THRESHOLD). Until then the line
+/// shows a dash.
 #[derive(Debug, Args)]
-pub(crate) struct Status {
+pub(crate) struct StatusArguments {
     /// Print JSON: an array with one object for each connection; bytes are exact numbers
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Redraw every SECS seconds until interrupted
+    /// Redraw every SECS seconds until interrupted, with the bytes per second in between
     #[arg(long, value_name = "SECS", num_args = 0..=1, default_missing_value = "2",
         value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub(crate) watch: Option<u32>,
@@ -160,6 +181,17 @@ pub(crate) struct Status {
     /// Show only programs whose SEEKWIRE_DIR is this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
+}
+
+/// Explain why connections stay on TCP, and what to do about it
+///
+/// `seekwire status` and the summary of `seekwire run` name the reasons.
+#[derive(Debug, Args)]
+#[command(after_long_help = reasons::page())]
+pub(crate) struct Reasons {
+    /// Explain only this reason, in the words of `seekwire status`
+    #[arg(value_name = "WORD")]
+    pub(crate) reason: Vec<String>,
 }
 
 /// Say what this host supports and how to fix what is missing
@@ -173,7 +205,7 @@ pub(crate) struct Status {
 #[command(
     after_help = "Exit status:\n  0  programs can be accelerated here\n  1  a line says fail"
 )]
-pub(crate) struct Doctor {
+pub(crate) struct DoctorArguments {
     /// Print JSON: an array of {check, verdict, found, advice}
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,5 +1,6 @@
 //! `seekwire doctor`: what this host supports, and how to fix what is missing.
 
+mod finding;
 mod interfaces;
 mod links;
 mod seeking;
@@ -21,47 +22,13 @@ use seekwire_program::{library, standard};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::signal::without_signals;
 use seekwire_transport::sys::{Fd, diag, filter, host, limit, proof, unix};
-use serde::{Deserialize, Serialize};
 
+use self::finding::{Finding, Verdict};
 use crate::registry::{self, Unusable};
-use crate::{arguments, executable, probe, proc, settings, status};
-
-/// The result of one check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Verdict {
-    Ok,
-    /// Works, but less well than it could.
-    Warn,
-    /// Nothing can be accelerated until this is fixed.
-    Fail,
-}
-
-#[derive(Debug, Serialize)]
-struct Finding {
-    check: &'static str,
-    verdict: Verdict,
-    found: String,
-    /// Advice on how to fix it; empty if nothing has to be fixed.
-    advice: String,
-}
-
-impl Finding {
-    fn ok(check: &'static str, found: impl Into<String>) -> Self {
-        Self { check, verdict: Verdict::Ok, found: found.into(), advice: String::new() }
-    }
-
-    fn warn(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { check, verdict: Verdict::Warn, found: found.into(), advice: advice.into() }
-    }
-
-    fn fail(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { check, verdict: Verdict::Fail, found: found.into(), advice: advice.into() }
-    }
-}
+use crate::{arguments, executable, probe, proc, status, unknown_variables};
 
 /// Prints the findings; success when none says fail.
-pub(crate) fn doctor(options: &arguments::Doctor) -> Result<ExitCode> {
+pub(crate) fn doctor(options: &arguments::DoctorArguments) -> Result<ExitCode> {
     let registry = status::directory(options.dir.as_deref())?;
     let mut findings = vec![
         kernel(),
@@ -78,7 +45,7 @@ pub(crate) fn doctor(options: &arguments::Doctor) -> Result<ExitCode> {
         containment(),
         library_file(),
         exchange(&registry),
-        seeking::ways(),
+        seeking::methods(),
         seeking::room(),
         interfaces::changed(options.state.as_deref()),
     ];
@@ -245,7 +212,7 @@ fn settings() -> Finding {
     const CHECK: &str = "settings";
     let config = Config::get();
     let mut complaints = config.complaints.clone();
-    complaints.extend(settings::unknown(std::env::vars_os().map(|(name, _)| name)));
+    complaints.extend(unknown_variables::unknown(std::env::vars_os().map(|(name, _)| name)));
     if !complaints.is_empty() {
         return Finding::warn(CHECK, complaints.join("; "), "correct or unset these variables");
     }
@@ -463,10 +430,11 @@ fn exchange(registry: &Path) -> Finding {
         }
         Ok(stats) if stats.bytes.tx_ring == 0 || stats.bytes.rx_ring == 0 => {
             let reasons = stats.reasons.into_keys().collect::<Vec<_>>().join(", ");
-            let advice = stats
+            let details = stats
                 .warnings
                 .first()
                 .map_or(DETAILS.to_owned(), |said| format!("the library says: {said}"));
+            let advice = format!("`seekwire reasons` explains why; {details}");
             Finding::fail(CHECK, format!("went by TCP: {reasons}"), advice)
         }
         Ok(stats) => Finding::ok(

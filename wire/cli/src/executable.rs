@@ -88,7 +88,7 @@ pub(crate) fn resolve(program: &OsStr) -> Result<PathBuf, Unrunnable> {
     let mut outcome = Err(Unrunnable::NotFound);
     for directory in env::split_paths(&path) {
         match runnable(Path::new(".").join(directory).join(program)) {
-            Ok(found) => return Ok(found),
+            Ok(executable) => return Ok(executable),
             Err(Unrunnable::NotExecutable) => outcome = Err(Unrunnable::NotExecutable),
             Err(Unrunnable::NotFound) => {}
         }
@@ -100,8 +100,8 @@ fn runnable(path: PathBuf) -> Result<PathBuf, Unrunnable> {
     match path.metadata() {
         Err(_) => Err(Unrunnable::NotFound),
         // accessat with the effective identity, which execve(2) checks.
-        Ok(found)
-            if found.is_file()
+        Ok(metadata)
+            if metadata.is_file()
                 && rustix::fs::accessat(CWD, &path, Access::EXEC_OK, AtFlags::EACCESS).is_ok() =>
         {
             Ok(path)
@@ -231,7 +231,7 @@ fn read_elf(path: &Path) -> Option<Elf> {
 fn parse<Header: FileHeader<Endian = Endianness>>(data: &ReadCache<File>) -> object::Result<Elf> {
     let header = Header::parse(data)?;
     let endian = header.endian()?;
-    let mut found = Elf {
+    let mut elf = Elf {
         machine: Machine {
             number: header.e_machine(endian).0,
             is_64_bit: header.is_class_64(),
@@ -247,16 +247,16 @@ fn parse<Header: FileHeader<Endian = Endianness>>(data: &ReadCache<File>) -> obj
     };
     for segment in header.program_headers(endian, data)? {
         if let Some(loader) = segment.interpreter(endian, data)? {
-            found.loader = Some(PathBuf::from(OsStr::from_bytes(loader)));
+            elf.loader = Some(PathBuf::from(OsStr::from_bytes(loader)));
         }
         // Go's linker leaves its build id in a note of its own.
         if let Some(mut notes) = segment.notes(endian, data)? {
             while let Some(note) = notes.next()? {
-                found.is_go |= note.name() == b"Go";
+                elf.is_go |= note.name() == b"Go";
             }
         }
     }
-    Ok(found)
+    Ok(elf)
 }
 
 /// The names of the libraries that a program needs.

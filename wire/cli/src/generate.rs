@@ -14,7 +14,7 @@ use clap_complete::Shell;
 use seekwire_program::description::Description;
 use seekwire_program::{generate, manual, standard, tell};
 
-use crate::{definitions, elsewhere};
+use crate::{definitions, external_commands};
 
 /// Generate what is installed beside the programs
 #[derive(Debug, Parser)]
@@ -36,7 +36,7 @@ enum Generate {
 pub(crate) fn generate(words: &[OsString]) -> Result<()> {
     match Generate::parse_from(words) {
         Generate::Man { directory } => {
-            manual::write(definitions(), |name| !elsewhere::has(name), &directory)
+            manual::write(definitions(), |name| !external_commands::has(name), &directory)
         }
         Generate::Completion { shell } => {
             // clap_complete panics if it cannot write.
@@ -50,7 +50,7 @@ pub(crate) fn generate(words: &[OsString]) -> Result<()> {
 /// The definitions of all programs. A subcommand whose program is missing has no options.
 fn joined() -> Result<clap::Command> {
     let mut whole = definitions();
-    for program in elsewhere::programs() {
+    for program in external_commands::programs() {
         let path = match seekwire_program::find(program) {
             Ok(path) => path,
             Err(missing) => {
@@ -61,7 +61,11 @@ fn joined() -> Result<clap::Command> {
         let part = described(&path).with_context(|| format!("cannot ask {}", path.display()))?;
         for command in part.into_command().get_subcommands() {
             let name = command.get_name();
-            ensure!(elsewhere::has(name), "{} has an unknown command {name}", path.display());
+            ensure!(
+                external_commands::has(name),
+                "{} has an unknown command {name}",
+                path.display()
+            );
             whole = whole.mut_subcommand(name, |_| command.clone());
         }
     }

@@ -1,11 +1,12 @@
 //! The `seekwire` command.
 //!
 //! ```text
-//! run       start a program with the library loaded               run, executable
+//! run       start a program with the library loaded               run, executable, supervise, summary
 //! status    live connections of the user's processes              status, proc
+//! reasons   why connections stay on TCP                            reasons
 //! doctor    what this host supports, and what to fix               doctor, probe
 //! vm        memory that this machine shares with others            vm
-//! others    subcommands that are programs of their own             elsewhere
+//! others    subcommands that are programs of their own             external_commands
 //! generate  manual pages and completions, for `make install`       generate
 //! ```
 //!
@@ -15,15 +16,18 @@
 
 mod arguments;
 mod doctor;
-mod elsewhere;
 mod executable;
+mod external_commands;
 mod generate;
 mod probe;
 mod proc;
+mod reasons;
 mod registry;
 mod run;
-mod settings;
 mod status;
+mod summary;
+mod supervise;
+mod unknown_variables;
 mod vm;
 
 use std::ffi::OsString;
@@ -35,15 +39,15 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 /// The commands and options; for separate programs, their names and purposes.
 #[must_use]
 pub fn definitions() -> clap::Command {
-    Arguments::command().subcommands(elsewhere::definitions())
+    Arguments::command().subcommands(external_commands::definitions())
 }
 
 /// Runs the command in the arguments of this process.
 #[must_use]
 pub fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
-    if let Some(program) = elsewhere::program(&words) {
-        return seekwire_program::finish(elsewhere::become_it(program, &words));
+    if let Some(program) = external_commands::program(&words) {
+        return seekwire_program::finish(external_commands::become_it(program, &words));
     }
     if words.get(1).is_some_and(|word| word == probe::NAME) {
         let side = Probe::parse_from(&words[1..]);
@@ -59,6 +63,7 @@ pub fn main() -> ExitCode {
         Command::Run(options) => return run::run(&options),
         Command::Doctor(options) => doctor::doctor(&options),
         Command::Status(options) => status::status(&options).map(|()| ExitCode::SUCCESS),
+        Command::Reasons(options) => reasons::reasons(&options.reason).map(|()| ExitCode::SUCCESS),
         Command::Vm(options) => vm::vm(&options.command),
     })
 }

@@ -33,7 +33,7 @@ const EXCHANGE_LIMIT: Duration = Duration::from_secs(10);
 /// The counters that the library of one side wrote at its end; the file of SEEKWIRE_STATS.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Stats {
-    pub(crate) bytes: Bytes,
+    pub(crate) bytes: RingBytes,
     #[serde(default)]
     pub(crate) version: Option<String>,
     #[serde(default)]
@@ -44,7 +44,7 @@ pub(crate) struct Stats {
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Bytes {
+pub(crate) struct RingBytes {
     pub(crate) tx_ring: u64,
     pub(crate) rx_ring: u64,
 }
@@ -57,7 +57,8 @@ pub(crate) fn exchange(preload: &OsStr, registry: &Path) -> Result<Stats> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg(NAME).args(arguments);
         command.env("LD_PRELOAD", preload).env("SEEKWIRE_DIR", registry).env_remove("SEEKWIRE");
-        command.env_remove("SEEKWIRE_STATS").env_remove("SEEKWIRE_FALLBACK_AFTER");
+        command.env_remove("SEEKWIRE_STATS").env_remove("SEEKWIRE_SUMMARY");
+        command.env_remove("SEEKWIRE_FALLBACK_AFTER");
         command.env_remove("SEEKWIRE_THRESHOLD");
         // The exchange tests whether filters let the library's calls through.
         command.env(SECCOMP, filter::installed().unwrap_or(u32::MAX).to_string());

@@ -61,17 +61,18 @@ pub(crate) fn that_map(path: &Path) -> Vec<u32> {
     let is_called_so = |line: &[u8]| {
         line.strip_suffix(name.as_os_str().as_bytes()).is_some_and(|before| before.ends_with(b" "))
     };
-    mapping((about.dev(), about.ino()), is_called_so)
+    mapping(about.dev(), about.ino(), is_called_so)
 }
 
 /// Processes that have a file without a name mapped, by its device and its number.
 pub(crate) fn that_map_number(file: (u64, u64)) -> Vec<u32> {
-    mapping(file, |_| false)
+    let (device, inode) = file;
+    mapping(device, inode, |_| false)
 }
 
 /// Processes with a mapping that has these numbers, or with a line in the table that `is_it`
 /// accepts.
-fn mapping((device, inode): (u64, u64), is_it: impl Fn(&[u8]) -> bool) -> Vec<u32> {
+fn mapping(device: u64, inode: u64, is_it: impl Fn(&[u8]) -> bool) -> Vec<u32> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let (device, inode) = (format!("{major:02x}:{minor:02x}"), inode.to_string());
     let has_numbers = |line: &[u8]| {
@@ -221,10 +222,10 @@ pub(crate) fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 
 /// Whether `path` names a file of this user alone, mode 0700.
 pub(crate) fn is_private_directory(path: &Path) -> std::io::Result<bool> {
-    let found = fs::symlink_metadata(path)?;
-    Ok(found.is_dir()
-        && found.uid() == rustix::process::geteuid().as_raw()
-        && found.mode() & 0o777 == 0o700)
+    let metadata = fs::symlink_metadata(path)?;
+    Ok(metadata.is_dir()
+        && metadata.uid() == rustix::process::geteuid().as_raw()
+        && metadata.mode() & 0o777 == 0o700)
 }
 
 #[cfg(test)]
@@ -243,8 +244,8 @@ mod tests {
         assert_eq!(parse_line(v4), Some((4711, expected)));
 
         let v6 = "   0: 00000000000000000000000001000000:0016 00000000000000000000000001000000:D431 08 0:0 0:0 0 0 0 99 1";
-        let (inode, found) = parse_line(v6).unwrap();
-        assert_eq!((inode, found.local), (99, "[::1]:22".parse().unwrap()));
+        let (inode, connection) = parse_line(v6).unwrap();
+        assert_eq!((inode, connection.local), (99, "[::1]:22".parse().unwrap()));
     }
 
     #[cfg(target_endian = "little")]

@@ -43,7 +43,7 @@ pub(crate) fn look_at(path: &Path) -> Result<bool, Unusable> {
         }
         Ok(false) => {
             let why = format!("{shown} is not a directory of this user with mode 0700");
-            let owner = fs::symlink_metadata(path).map(|found| found.uid());
+            let owner = fs::symlink_metadata(path).map(|metadata| metadata.uid());
             unusable(why, repair(path, owner.is_ok_and(|owner| owner == geteuid().as_raw())))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => match path.parent() {

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,8 @@ use seekwire_transport::sys::filter;
 
 use crate::arguments;
 use crate::executable::{self, Unrunnable};
-use crate::{probe, registry, settings};
+use crate::summary::{self, Summary};
+use crate::{probe, registry, supervise, unknown_variables};
 
 /// The exit status for options that cannot be parsed.
 const USAGE: u8 = 2;
@@ -25,8 +26,9 @@ const OWN_FAILURE: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// Replaces this process with the program; returns only when that fails.
-pub(crate) fn run(options: &arguments::Run) -> ExitCode {
+/// Runs the program. Without a summary it replaces this process; then this returns only if that
+/// fails.
+pub(crate) fn run(options: &arguments::RunArguments) -> ExitCode {
     let variables = match variables(options) {
         Ok(variables) => variables,
         Err(error) => return fail(OWN_FAILURE, &format!("{error:#}")),
@@ -35,7 +37,7 @@ pub(crate) fn run(options: &arguments::Run) -> ExitCode {
     if !complaints.is_empty() {
         return fail(USAGE, &complaints.join("\nseekwire: "));
     }
-    for complaint in settings::unknown(env::vars_os().map(|(name, _)| name)) {
+    for complaint in unknown_variables::unknown(env::vars_os().map(|(name, _)| name)) {
         say(&format!("warning: {complaint}"));
     }
     let name = &options.command[0];
@@ -57,13 +59,41 @@ pub(crate) fn run(options: &arguments::Run) -> ExitCode {
             );
         }
     };
-    match prepare(&program, options, variables) {
-        Ok(mut command) => {
-            let error = command.exec();
-            fail(NOT_EXECUTABLE, &format!("{}: {error}", program.display()))
-        }
-        Err(error) => fail(OWN_FAILURE, &format!("{error:#}")),
+    let has_summary = has_summary(options);
+    let Prepared { mut command, loads } = match prepare(&program, options, variables) {
+        Ok(prepared) => prepared,
+        Err(error) => return fail(OWN_FAILURE, &format!("{error:#}")),
+    };
+    let failed =
+        |error: io::Error| fail(NOT_EXECUTABLE, &format!("{}: {error}", program.display()));
+    if !has_summary || !loads {
+        return failed(command.exec());
     }
+    let summary = match Summary::new() {
+        Ok(summary) => summary,
+        Err(error) => {
+            say(&format!("warning: no summary: cannot make a temporary directory: {error}"));
+            return failed(command.exec());
+        }
+    };
+    match supervise::run(command.env(summary::VARIABLE, summary.directory())) {
+        Ok(ended) => {
+            seekwire_program::tell(summary.text(name, &ended));
+            // No destructor runs if this process ends by a signal.
+            drop(summary);
+            supervise::end_like(ended.status)
+        }
+        Err(error) => failed(error),
+    }
+}
+
+/// Whether a summary follows the program.
+fn has_summary(options: &arguments::RunArguments) -> bool {
+    let is_expected = || {
+        let is_above = env::var_os(summary::VARIABLE).is_some_and(|value| !value.is_empty());
+        io::stderr().is_terminal() && !is_above && !options.off && Config::get().enabled
+    };
+    !options.no_summary && (options.summary || is_expected()) && supervise::is_possible()
 }
 
 fn fail(status: u8, message: &str) -> ExitCode {
@@ -102,18 +132,25 @@ fn complaints(variables: &[(&'static str, OsString)]) -> Vec<String> {
     complaints
 }
 
+/// A program that can be started.
+struct Prepared {
+    command: Command,
+    /// Whether it can load the library.
+    loads: bool,
+}
+
 fn prepare(
     program: &Path,
-    options: &arguments::Run,
+    options: &arguments::RunArguments,
     variables: Vec<(&'static str, OsString)>,
-) -> Result<Command> {
+) -> Result<Prepared> {
     let library = library::find()?;
     let mut command = Command::new(program);
     command.arg0(&options.command[0]).args(&options.command[1..]);
 
     if let Some(obstacle) = executable::obstacle(program, &library) {
         say(&format!("warning: {} runs unaccelerated: it {obstacle}", program.display()));
-        return Ok(command);
+        return Ok(Prepared { command, loads: false });
     }
     let existing = env::var_os("LD_PRELOAD").unwrap_or_default();
     let preload = library::preload(&library, &existing)?;
@@ -142,7 +179,7 @@ fn prepare(
     }
     command.env("LD_PRELOAD", after_sanitizer(sanitizer, preload));
     command.envs(variables);
-    Ok(command)
+    Ok(Prepared { command, loads: true })
 }
 
 /// The list of libraries to load, with the runtime of a sanitizer before all others.
@@ -180,31 +217,31 @@ fn try_filters(preload: &OsStr) -> Result<()> {
 }
 
 /// The options as the environment variables that the library reads.
-fn variables(options: &arguments::Run) -> Result<Vec<(&'static str, OsString)>> {
-    let mut found = Vec::new();
+fn variables(options: &arguments::RunArguments) -> Result<Vec<(&'static str, OsString)>> {
+    let mut variables = Vec::new();
     if options.off {
-        found.push(("SEEKWIRE", "off".into()));
+        variables.push(("SEEKWIRE", "off".into()));
     }
     if let Some(destination) = &options.log {
         let is_stderr = destination == "stderr" || destination.as_bytes().starts_with(b"stderr:");
         // A level after the file name stays part of it.
         let absolute =
             if is_stderr { destination.clone() } else { from_root(Path::new(destination))?.into() };
-        found.push(("SEEKWIRE_LOG", absolute));
+        variables.push(("SEEKWIRE_LOG", absolute));
     }
     if let Some(file) = &options.stats {
-        found.push(("SEEKWIRE_STATS", from_root(file)?.into()));
+        variables.push(("SEEKWIRE_STATS", from_root(file)?.into()));
     }
     if let Some(directory) = &options.dir {
-        found.push((DIR, from_root(directory)?.into()));
+        variables.push((DIR, from_root(directory)?.into()));
     }
     if let Some(microseconds) = options.spin_us {
-        found.push(("SEEKWIRE_SPIN_US", microseconds.to_string().into()));
+        variables.push(("SEEKWIRE_SPIN_US", microseconds.to_string().into()));
     }
     if let Some(calls) = options.threshold {
-        found.push(("SEEKWIRE_THRESHOLD", calls.to_string().into()));
+        variables.push(("SEEKWIRE_THRESHOLD", calls.to_string().into()));
     }
-    Ok(found)
+    Ok(variables)
 }
 
 /// Servers change their working directory before the library uses the name.

@@ -4,17 +4,17 @@
 //! counters. /proc knows which processes have the library loaded and every TCP connection they
 //! hold; a connection that is not in the registry is plain TCP.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{self, IsTerminal, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use seekwire_endpoint::config::THRESHOLD_BYTES;
-use seekwire_endpoint::registry::{Entry, Registry};
+use seekwire_endpoint::registry::{Registry, RegistryEntry};
 use seekwire_endpoint::{Carrier, Config, Reason};
 use seekwire_program::standard;
 use seekwire_program::table::{self, Align};
@@ -46,15 +46,22 @@ struct Row {
     reason: Option<Reason>,
     /// The link to the machine that has the peer's address.
     link: Option<String>,
-    /// The ports of the line to that machine.
+    /// The ports of the wake channel to that machine.
     #[serde(skip)]
-    line: Option<(u16, u16)>,
+    wake_ports: Option<(u16, u16)>,
+    /// While watching, since the last time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_per_second: Option<Rates>,
 }
 
 impl Row {
-    /// The ends of the line to another machine.
-    fn line(&self) -> Option<(SocketAddr, SocketAddr)> {
-        let (own, peer) = self.line?;
+    fn key(&self) -> (Option<u32>, SocketAddr, SocketAddr) {
+        (self.pid, self.local, self.peer)
+    }
+
+    /// The ends of the wake channel to another machine.
+    fn wake_channel(&self) -> Option<(SocketAddr, SocketAddr)> {
+        let (own, peer) = self.wake_ports?;
         Some((SocketAddr::new(self.local.ip(), own), SocketAddr::new(self.peer.ip(), peer)))
     }
 }
@@ -68,16 +75,27 @@ struct Bytes {
     rx_ring: u64,
 }
 
+/// Bytes moved in a second, on both carriers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+struct Rates {
+    tx: u64,
+    rx: u64,
+}
+
 /// Prints the table, once or until it is interrupted.
 ///
 /// # Errors
 ///
 /// Those of writing to standard output; the registry being another user's or damaged.
-pub(crate) fn status(options: &arguments::Status) -> Result<()> {
+pub(crate) fn status(options: &arguments::StatusArguments) -> Result<()> {
     let mut out = standard::output()?.lock();
     let redraws = options.watch.is_some() && !options.json && out.is_terminal();
+    let mut before: Option<(Instant, Vec<Row>)> = None;
     loop {
-        let rows = rows(options)?;
+        let (now, mut rows) = (Instant::now(), rows(options)?);
+        if let Some((then, before)) = &before {
+            add_rates(&mut rows, before, now.duration_since(*then));
+        }
         let text = if options.json { serde_json::to_string(&rows)? + "\n" } else { render(&rows) };
         if redraws {
             // Home, and erase the display (ECMA-48).
@@ -88,9 +106,27 @@ pub(crate) fn status(options: &arguments::Status) -> Result<()> {
         let Some(seconds) = options.watch else {
             return Ok(());
         };
+        before = Some((now, rows));
         if reader_left_within(Duration::from_secs(seconds.into()))? {
             return Ok(());
         }
+    }
+}
+
+/// Adds the rates of connections that `before` has as well.
+fn add_rates(rows: &mut [Row], before: &[Row], elapsed: Duration) {
+    let before: HashMap<_, Bytes> =
+        before.iter().filter_map(|row| Some((row.key(), row.bytes?))).collect();
+    for row in rows {
+        let (Some(now), Some(then)) = (row.bytes, before.get(&row.key())) else { continue };
+        // A later connection with the same addresses begins at zero again.
+        let rate = |now: u64, then: u64| {
+            (now.saturating_sub(then) as f64 / elapsed.as_secs_f64().max(1e-9)) as u64
+        };
+        row.bytes_per_second = Some(Rates {
+            tx: rate(now.tx_tcp + now.tx_ring, then.tx_tcp + then.tx_ring),
+            rx: rate(now.rx_tcp + now.rx_ring, then.rx_tcp + then.rx_ring),
+        });
     }
 }
 
@@ -110,7 +146,7 @@ fn reader_left_within(period: Duration) -> Result<bool> {
 
 /// The rows of the chosen directory; if none was chosen, those of every directory that a process
 /// uses.
-fn rows(options: &arguments::Status) -> Result<Vec<Row>> {
+fn rows(options: &arguments::StatusArguments) -> Result<Vec<Row>> {
     let own = directory(options.dir.as_deref())?;
     let is_shown = |user: &User| options.dir.is_none() || user.directory == own;
     let users: Vec<User> = users().into_iter().filter(is_shown).collect();
@@ -126,7 +162,7 @@ fn rows(options: &arguments::Status) -> Result<Vec<Row>> {
         rows.extend(registered(other).unwrap_or_default());
     }
     let mut rows = join(rows, unregistered(&users));
-    rows.sort_by_key(|row| (row.pid, row.local, row.peer));
+    rows.sort_by_key(Row::key);
     Ok(rows)
 }
 
@@ -140,11 +176,11 @@ fn join(mut rows: Vec<Row>, mut others: Vec<Row>) -> Vec<Row> {
         let is_it = |other: &Row| (other.local, other.peer) == (row.local, row.peer);
         row.pid = others.iter().find(|other| is_it(other)).and_then(|other| other.pid);
     }
-    let known: HashSet<_> = rows.iter().map(|row| (row.pid, row.local, row.peer)).collect();
+    let listed: HashSet<_> = rows.iter().map(Row::key).collect();
     // The library's own connections to another machine, which forks share.
-    let lines: HashSet<_> = rows.iter().filter_map(Row::line).collect();
+    let wake_channels: HashSet<_> = rows.iter().filter_map(Row::wake_channel).collect();
     others.retain(|row| {
-        !known.contains(&(row.pid, row.local, row.peer)) && !lines.contains(&(row.local, row.peer))
+        !listed.contains(&row.key()) && !wake_channels.contains(&(row.local, row.peer))
     });
     rows.extend(others);
     rows
@@ -208,7 +244,8 @@ fn unregistered(users: &[User]) -> Vec<Row> {
                     ),
                 },
                 link: None,
-                line: None,
+                wake_ports: None,
+                bytes_per_second: None,
             });
         }
     }
@@ -235,7 +272,7 @@ fn render(rows: &[Row]) -> String {
     if rows.is_empty() {
         return "No TCP connections of programs under `seekwire run`.\n".to_owned();
     }
-    const COLUMNS: [(&str, Align); 12] = [
+    const COLUMNS: [(&str, Align); 14] = [
         ("PID", Align::Right),
         ("PROGRAM", Align::Left),
         ("LOCAL", Align::Left),
@@ -246,15 +283,19 @@ fn render(rows: &[Row]) -> String {
         ("TX RING", Align::Right),
         ("RX TCP", Align::Right),
         ("RX RING", Align::Right),
+        ("TX/S", Align::Right),
+        ("RX/S", Align::Right),
         ("LINK", Align::Left),
         ("WHY NOT", Align::Left),
     ];
-    const LINK: usize = 10;
     let cells = rows.iter().map(|row| {
+        let rate = |of: fn(&Rates) -> u64| {
+            row.bytes_per_second.as_ref().map_or("-".to_owned(), |rates| table::bytes(of(rates)))
+        };
         let count = |of: fn(&Bytes) -> u64| {
             row.bytes.as_ref().map_or("-".to_owned(), |bytes| table::bytes(of(bytes)))
         };
-        vec![
+        [
             row.pid.map_or("-".to_owned(), |pid| pid.to_string()),
             row.program.clone(),
             row.local.to_string(),
@@ -265,6 +306,8 @@ fn render(rows: &[Row]) -> String {
             count(|bytes| bytes.tx_ring),
             count(|bytes| bytes.rx_tcp),
             count(|bytes| bytes.rx_ring),
+            rate(|rates| rates.tx),
+            rate(|rates| rates.rx),
             row.link.clone().unwrap_or_default(),
             match &row.reason {
                 Some(reason) => reason.to_string(),
@@ -273,16 +316,29 @@ fn render(rows: &[Row]) -> String {
             },
         ]
     });
-    let (mut columns, mut cells) = (COLUMNS.to_vec(), cells.collect::<Vec<_>>());
-    if rows.iter().all(|row| row.link.is_none()) {
-        columns.remove(LINK);
-        cells.iter_mut().for_each(|cells| _ = cells.remove(LINK));
+    let has_links = rows.iter().any(|row| row.link.is_some());
+    let has_rates = rows.iter().any(|row| row.bytes_per_second.is_some());
+    let is_shown = |title: &str| match title {
+        "LINK" => has_links,
+        "TX/S" | "RX/S" => has_rates,
+        _ => true,
+    };
+    let columns: Vec<_> = COLUMNS.into_iter().filter(|(title, _)| is_shown(title)).collect();
+    let cells: Vec<Vec<String>> = cells
+        .map(|cells: [String; COLUMNS.len()]| {
+            let shown = COLUMNS.iter().zip(cells).filter(|((title, _), _)| is_shown(title));
+            shown.map(|(_, cell)| cell).collect()
+        })
+        .collect();
+    let mut text = table::layout(&columns, &cells);
+    if rows.iter().any(|row| row.reason.is_some()) {
+        text += "`seekwire reasons` explains what is under WHY NOT.\n";
     }
-    table::layout(&columns, &cells)
+    text
 }
 
-impl From<Entry> for Row {
-    fn from(entry: Entry) -> Self {
+impl From<RegistryEntry> for Row {
+    fn from(entry: RegistryEntry) -> Self {
         let pid = (!entry.is_elsewhere).then_some(entry.pid);
         Self {
             pid,
@@ -301,7 +357,8 @@ impl From<Entry> for Row {
             }),
             reason: entry.reason,
             link: entry.link,
-            line: entry.line,
+            wake_ports: entry.wake_ports,
+            bytes_per_second: None,
         }
     }
 }
@@ -338,8 +395,26 @@ mod tests {
             bytes,
             reason,
             link: None,
-            line: None,
+            wake_ports: None,
+            bytes_per_second: None,
         }
+    }
+
+    #[test]
+    fn rates_are_those_between_two_looks() {
+        let at = |tx_tcp, tx_ring, rx_ring| Bytes { tx_tcp, tx_ring, rx_tcp: 0, rx_ring };
+        let before = [row(Some(at(10, 20, 5000)), Carrier::Ring, None)];
+        let mut now = [
+            row(Some(at(10, 20 + 4096, 4)), Carrier::Ring, None),
+            Row { pid: Some(8), ..row(Some(at(1, 2, 3)), Carrier::Ring, None) },
+        ];
+        assert!(!render(&now).contains("TX/S"));
+        add_rates(&mut now, &before, Duration::from_secs(2));
+        assert_eq!(now[0].bytes_per_second, Some(Rates { tx: 2048, rx: 0 }));
+        assert_eq!(now[1].bytes_per_second, None);
+        let text = render(&now);
+        assert!(text.lines().next().unwrap().ends_with("TX/S  RX/S  WHY NOT"), "{text}");
+        assert!(text.lines().nth(1).unwrap().ends_with("2.0 KiB   0 B"), "{text}");
     }
 
     #[test]
@@ -350,9 +425,10 @@ mod tests {
             row(None, Carrier::Tcp, Some(Reason::BelowThreshold)),
         ]);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 3);
+        assert_eq!(lines.len(), 4);
         assert!(lines[1].contains("ring  ring   100 B  4.0 KiB     0 B  3.0 MiB"), "{text}");
         assert!(lines[2].ends_with("-  below threshold"), "{text}");
+        assert!(lines[3].contains("`seekwire reasons`"), "{text}");
     }
 
     #[test]
@@ -388,15 +464,15 @@ mod tests {
     }
 
     #[test]
-    fn the_line_of_a_connection_is_not_shown_as_one_of_the_programs() {
-        let linked = Row { line: Some((40000, 40001)), ..row(None, Carrier::Ring, None) };
-        let line = Row {
+    fn the_wake_channel_of_a_connection_is_not_shown_as_one_of_the_programs() {
+        let linked = Row { wake_ports: Some((40000, 40001)), ..row(None, Carrier::Ring, None) };
+        let wake_channel = Row {
             local: "127.0.0.1:40000".parse().unwrap(),
             peer: "127.0.0.1:40001".parse().unwrap(),
             ..row(None, Carrier::Tcp, Some(Reason::BelowThreshold))
         };
-        let other = Row { local: "127.0.0.1:40002".parse().unwrap(), ..line.clone() };
-        assert_eq!(join(vec![linked.clone()], vec![line, other.clone()]), [linked, other]);
+        let other = Row { local: "127.0.0.1:40002".parse().unwrap(), ..wake_channel.clone() };
+        assert_eq!(join(vec![linked.clone()], vec![wake_channel, other.clone()]), [linked, other]);
     }
 
     #[test]

@@ -22,19 +22,16 @@ mod detach;
 mod edit;
 mod hold;
 mod map;
+mod map_file;
+mod output;
 mod plan;
 pub(crate) mod size;
 pub(crate) mod state;
 mod status;
 
-use std::fmt::Display;
-use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, anyhow};
-use seekwire_link::{Definition, Map, Provider};
-use seekwire_program::standard;
+use anyhow::Result;
 
 use crate::arguments::{VmCommand, VmMapEdit};
 
@@ -57,51 +54,5 @@ pub(crate) fn vm(command: &VmCommand) -> Result<ExitCode> {
         VmCommand::Detach(options) => detach::detach(options),
         VmCommand::Status(options) => status::status(options).map(done),
         VmCommand::Plan(options) => plan::plan(options),
-    }
-}
-
-/// The map of this machine, and its file.
-fn read_map() -> Result<(PathBuf, Map)> {
-    let path = Map::path();
-    let map = Map::read(&path)?;
-    Ok((path, map))
-}
-
-/// The link of this name; if it does not exist, the error lists the names that do.
-fn find<'m>(map: &'m Map, path: &std::path::Path, name: &str) -> Result<&'m Definition> {
-    map.get(name).ok_or_else(|| {
-        let known: Vec<&str> = map.links().iter().map(|link| link.name.as_str()).collect();
-        if known.is_empty() {
-            anyhow!("there is no link {name:?}: {} defines none", path.display())
-        } else {
-            anyhow!("there is no link {name:?}: {} has {}", path.display(), known.join(", "))
-        }
-    })
-}
-
-/// Writes what was asked for to standard output.
-fn print(text: &str) -> Result<()> {
-    let written = standard::output().and_then(|out| out.lock().write_all(text.as_bytes()));
-    written.context("cannot write to standard output")
-}
-
-/// Reports a finished change on standard output. A failure to write is reported on standard error,
-/// and changes neither the exit status nor the rest of the command.
-fn say(line: impl Display) {
-    match print(&format!("{line}\n")) {
-        Err(error) if !seekwire_program::is_broken_pipe(&error) => {
-            seekwire_program::tell(format_args!("seekwire: {error:#}"));
-        }
-        _ => {}
-    }
-}
-
-/// The words that the map uses for a provider.
-pub(crate) fn provider(provider: &Provider) -> (&'static str, String) {
-    match provider {
-        Provider::File(path) => ("file", path.display().to_string()),
-        Provider::Memory(socket) => ("memory", socket.display().to_string()),
-        Provider::Ivshmem(address) => ("ivshmem", address.clone()),
-        Provider::Xen { domain, length } => ("xen", format!("{domain}/{}M", length >> 20)),
     }
 }

@@ -7,9 +7,9 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
-use crate::program::{Answer, Call, Fresh, OptionValue, SLOTS, Slot, payload};
-use crate::sys::{self, Outcome, message, process, raw, readiness, signal};
-use crate::wire::{self, Order, Report, SPEC, Spec};
+use crate::program::{Call, CallResult, FdSlot, Fresh, OptionValue, SLOTS, payload};
+use crate::sys::{self, SyscallResult, message, process, raw, readiness, signal};
+use crate::wire::{self, CallOrder, SPEC, Spec, ThreadReport};
 
 /// The number in a slot that was never used: no descriptor has it, though one could.
 pub(crate) const NONE: i32 = wire::FLOOR - 1;
@@ -55,11 +55,11 @@ fn replaced(spec: &Spec) -> Vec<(u64, u64)> {
 fn serve(process: usize, thread: usize, replaced: Vec<(u64, u64)>) {
     let [orders, answers] = wire::control(process, thread);
     let pid = std::process::id() as i32;
-    let ready = Report::Ready { pid, thread: process::thread_id(), replaced };
+    let ready = ThreadReport::Ready { pid, thread: process::thread_id(), replaced };
     if !wire::write(answers, &ready, &[]) {
         process::leave();
     }
-    while let Ok((order, _)) = wire::read::<Order>(orders) {
+    while let Ok((order, _)) = wire::read::<CallOrder>(orders) {
         if order.call == Call::Exit {
             std::process::exit(0);
         }
@@ -70,23 +70,23 @@ fn serve(process: usize, thread: usize, replaced: Vec<(u64, u64)>) {
                 process::limit();
                 return serve(child, 0, Vec::new());
             }
-            let answer = Answer { value: value.min(1), errno, ..Answer::default() };
-            wire::write(answers, &Report::Answer(finished(answer)), &[]);
+            let answer = CallResult { value: value.min(1), errno, ..CallResult::default() };
+            wire::write(answers, &ThreadReport::Answer(finished(answer)), &[]);
             continue;
         }
         if let Some(slot) = order.call.moves_by() {
-            wire::write(answers, &Report::Begun(identity(number(slot))), &[]);
+            wire::write(answers, &ThreadReport::Begun(identity(number(slot))), &[]);
         }
         let mut answer = finished(perform(&order));
         let bytes = std::mem::take(&mut answer.bytes);
-        if !wire::write(answers, &Report::Answer(answer), &bytes) {
+        if !wire::write(answers, &ThreadReport::Answer(answer), &bytes) {
             break;
         }
     }
     process::leave();
 }
 
-fn finished(mut answer: Answer) -> Answer {
+fn finished(mut answer: CallResult) -> CallResult {
     answer.signals = signal::taken();
     answer.changed_errno = sys::changed_errno();
     if let Ok(mut handled) = HANDLED.lock() {
@@ -95,24 +95,25 @@ fn finished(mut answer: Answer) -> Answer {
     answer
 }
 
-fn number(slot: Slot) -> i32 {
+fn number(slot: FdSlot) -> i32 {
     SLOT[slot % SLOTS].load(Ordering::Relaxed)
 }
 
 /// Remembers a descriptor, if there is one.
-fn keep(slot: Slot, (value, errno): Outcome) -> Answer {
+fn keep(slot: FdSlot, (value, errno): SyscallResult) -> CallResult {
     if value >= 0 {
         SLOT[slot % SLOTS].store(value as i32, Ordering::Relaxed);
     }
     plain((value, errno))
 }
 
-fn plain((value, errno): Outcome) -> Answer {
-    Answer { value, errno, ..Answer::default() }
+fn plain(result: SyscallResult) -> CallResult {
+    let (value, errno) = result;
+    CallResult { value, errno, ..CallResult::default() }
 }
 
-fn seen<const N: usize>(done: Outcome, parts: [(&str, i64); N]) -> Answer {
-    Answer { seen: parts.map(|(name, value)| (name.to_owned(), value)).to_vec(), ..plain(done) }
+fn seen<const N: usize>(done: SyscallResult, parts: [(&str, i64); N]) -> CallResult {
+    CallResult { seen: parts.map(|(name, value)| (name.to_owned(), value)).to_vec(), ..plain(done) }
 }
 
 /// A socket's cookie, and its ports.
@@ -123,11 +124,11 @@ fn identity(fd: i32) -> Identity {
 }
 
 /// Adds to an answer which connection a number stands for.
-fn about(fd: i32, answer: Answer) -> Answer {
-    Answer { connection: identity(fd), ..answer }
+fn about(fd: i32, answer: CallResult) -> CallResult {
+    CallResult { connection: identity(fd), ..answer }
 }
 
-fn perform(order: &Order) -> Answer {
+fn perform(order: &CallOrder) -> CallResult {
     match &order.call {
         Call::Send { .. }
         | Call::SendMany { .. }
@@ -146,7 +147,7 @@ fn perform(order: &Order) -> Answer {
 }
 
 /// Calls that move bytes.
-fn transfer(order: &Order) -> Answer {
+fn transfer(order: &CallOrder) -> CallResult {
     let slot = order.call.moves_by().expect("perform() asks for such calls only");
     let fd = number(slot);
     // Before the call: another thread may close the number meanwhile.
@@ -195,20 +196,20 @@ fn transfer(order: &Order) -> Answer {
             let done = sys::splice(fd, write, *length, *flags);
             let mut bytes = vec![0; usize::try_from(done.0).unwrap_or(0)];
             message::receive(read, &mut bytes, 0, crate::program::ReceiveWay::Read);
-            Answer { bytes, ..plain(done) }
+            CallResult { bytes, ..plain(done) }
         }),
         Call::Receive { length, flags, way, .. } => {
             // Bytes that the call does not write stay zero.
             let mut room = vec![0; *length];
-            let (done, told) = message::receive(fd, &mut room, *flags, *way);
+            let (done, info) = message::receive(fd, &mut room, *flags, *way);
             room.truncate(usize::try_from(done.0).unwrap_or(0));
-            Answer {
+            CallResult {
                 bytes: room,
                 ..seen(
                     done,
                     [
-                        ("flags", (told.flags & !libc::MSG_CMSG_CLOEXEC).into()),
-                        ("unread", told.unread.map_or(-1, i64::from)),
+                        ("flags", (info.flags & !libc::MSG_CMSG_CLOEXEC).into()),
+                        ("unread", info.unread.map_or(-1, i64::from)),
                     ],
                 )
             }
@@ -219,7 +220,7 @@ fn transfer(order: &Order) -> Answer {
             let done = sys::seek(fd, &mut room, *flags)
                 .unwrap_or_else(|| seek_on_tcp(fd, &mut room, *flags));
             room.truncate(usize::try_from(done.0).unwrap_or(0));
-            Answer { bytes: room, ..plain(done) }
+            CallResult { bytes: room, ..plain(done) }
         }
         _ => unreachable!("transfer() asks for these only"),
     };
@@ -232,7 +233,7 @@ fn transfer(order: &Order) -> Answer {
 
 /// Does on plain TCP what seek_recv does at offset 0: receives all the bytes or none, or fewer at
 /// the end of the stream.
-fn seek_on_tcp(fd: i32, room: &mut [u8], flags: i32) -> Outcome {
+fn seek_on_tcp(fd: i32, room: &mut [u8], flags: i32) -> SyscallResult {
     let receive = |room: &mut [u8], flags| {
         message::receive(fd, room, flags, crate::program::ReceiveWay::Recv).0
     };
@@ -253,7 +254,7 @@ fn seek_on_tcp(fd: i32, room: &mut [u8], flags: i32) -> Outcome {
     receive(room, flags | libc::MSG_WAITALL)
 }
 
-fn through_pipe(work: impl FnOnce(i32, i32) -> Answer) -> Answer {
+fn through_pipe(work: impl FnOnce(i32, i32) -> CallResult) -> CallResult {
     let (_, [read, write]) = sys::pipe();
     let answer = work(read, write);
     sys::close(read, crate::program::CloseWay::Libc);
@@ -261,21 +262,21 @@ fn through_pipe(work: impl FnOnce(i32, i32) -> Answer) -> Answer {
     answer
 }
 
-fn drain(fd: i32) -> Answer {
+fn drain(fd: i32) -> CallResult {
     let mut bytes = Vec::new();
     let mut room = vec![0; 1 << 16];
     loop {
         let way = crate::program::ReceiveWay::Recv;
         let ((value, errno), _) = message::receive(fd, &mut room, libc::MSG_DONTWAIT, way);
         if value <= 0 {
-            return Answer { value, errno, bytes, ..Answer::default() };
+            return CallResult { value, errno, bytes, ..CallResult::default() };
         }
         bytes.extend(&room[..value as usize]);
     }
 }
 
 /// poll, select, epoll.
-fn wait_for(call: &Call) -> Answer {
+fn wait_for(call: &Call) -> CallResult {
     match call {
         Call::Poll { entries, timeout, way } => {
             let numbers: Vec<_> =
@@ -283,7 +284,7 @@ fn wait_for(call: &Call) -> Answer {
             let (done, ready) = readiness::poll(&numbers, *timeout, *way);
             let ready =
                 ready.iter().enumerate().map(|(at, bits)| (format!("{at}"), i64::from(*bits)));
-            Answer { seen: ready.collect(), ..plain(done) }
+            CallResult { seen: ready.collect(), ..plain(done) }
         }
         Call::EpollCreate { slot } => keep(*slot, readiness::epoll_create()),
         Call::EpollControl { epoll, operation, slot, events } => plain(readiness::epoll_control(
@@ -303,18 +304,18 @@ fn wait_for(call: &Call) -> Answer {
                 );
                 last = done;
             }
-            Answer { seen: all.into_iter().collect(), ..plain(last) }
+            CallResult { seen: all.into_iter().collect(), ..plain(last) }
         }
         _ => unreachable!("perform() asks for these only"),
     }
 }
 
 /// Everything else.
-fn manage(call: &Call, port: u16) -> Answer {
+fn manage(call: &Call, port: u16) -> CallResult {
     match call {
         Call::Listen { slot } => {
             let (done, port) = sys::listen();
-            Answer { connection: Some((0, port, 0)), ..keep(*slot, done) }
+            CallResult { connection: Some((0, port, 0)), ..keep(*slot, done) }
         }
         Call::Socket { slot, flags } => keep(*slot, sys::socket(*flags)),
         Call::Connect { slot, .. } => {
@@ -328,7 +329,7 @@ fn manage(call: &Call, port: u16) -> Answer {
         Call::Close { slot, way } => plain(sys::close(number(*slot), *way)),
         Call::Shutdown { slot, how, way } => {
             let whose = identity(number(*slot));
-            Answer { connection: whose, ..plain(sys::shutdown(number(*slot), *how, *way)) }
+            CallResult { connection: whose, ..plain(sys::shutdown(number(*slot), *how, *way)) }
         }
         Call::Dup { slot, to, way } => keep(*to, sys::dup(number(*slot), number(*to), *way)),
         Call::Open { slot, what } => keep(*slot, open(*what)),
@@ -365,7 +366,7 @@ fn manage(call: &Call, port: u16) -> Answer {
         Call::Pass { slot, to } => {
             let whose = identity(number(*slot));
             let passed = plain(message::pass(wire::mailbox(*to)[1], number(*slot)));
-            Answer { connection: whose, ..passed }
+            CallResult { connection: whose, ..passed }
         }
         Call::Take { slot } => {
             let process = PROCESS.load(Ordering::Relaxed);
@@ -376,7 +377,7 @@ fn manage(call: &Call, port: u16) -> Answer {
         Call::Handler { action } => {
             *HANDLER.lock().expect("nobody panics") = action.as_deref().cloned();
             signal::handle_with(handle);
-            Answer::default()
+            CallResult::default()
         }
         Call::Left => left(),
         other => unreachable!("{other:?} is the coordinator's, or another function's"),
@@ -388,14 +389,14 @@ fn handle() {
     let Ok(call) = HANDLER.try_lock() else { return };
     let Some(call) = call.clone() else { return };
     let name = call.name();
-    let answer = perform(&Order { step: u64::MAX, call, port: 0 });
+    let answer = perform(&CallOrder { step: u64::MAX, call, port: 0 });
     if let Ok(mut handled) = HANDLED.try_lock() {
         handled.push((format!("handler {name}"), answer.value));
         handled.push(("handler errno".to_owned(), answer.errno.into()));
     }
 }
 
-fn open(what: Fresh) -> Outcome {
+fn open(what: Fresh) -> SyscallResult {
     match what {
         Fresh::File => {
             let directory = DIRECTORY.lock().expect("nobody panics").clone();
@@ -414,7 +415,7 @@ fn open(what: Fresh) -> Outcome {
     }
 }
 
-fn option(fd: i32, level: i32, name: i32) -> Answer {
+fn option(fd: i32, level: i32, name: i32) -> CallResult {
     let (done, value, length) = sys::option(fd, level, name);
     let word = |at: usize| {
         i64::from(i32::from_ne_bytes([value[at], value[at + 1], value[at + 2], value[at + 3]]))
@@ -425,7 +426,7 @@ fn option(fd: i32, level: i32, name: i32) -> Answer {
     seen(done, [("length", length.into()), ("value", word(0)), ("second", word(8))])
 }
 
-fn exec(there: bool) -> Answer {
+fn exec(there: bool) -> CallResult {
     let process = PROCESS.load(Ordering::Relaxed);
     let spec = Spec {
         process,
@@ -444,12 +445,12 @@ fn exec(there: bool) -> Answer {
     let environment: Vec<_> = others.chain([(SPEC.to_owned(), text)]).collect();
     let path = if there { "/proc/self/exe" } else { "/nowhere" };
     let failed = plain(process::exec(path, "actor", &environment));
-    Answer { replaced: replaced(&spec), ..failed }
+    CallResult { replaced: replaced(&spec), ..failed }
 }
 
 /// The descriptors of the process that belong to the program, each with its kind.
-fn left() -> Answer {
-    let mut answer = Answer::default();
+fn left() -> CallResult {
+    let mut answer = CallResult::default();
     for number in 0..wire::FLOOR {
         if let Ok(target) = std::fs::read_link(format!("/proc/self/fd/{number}")) {
             let text = target.to_string_lossy().into_owned();

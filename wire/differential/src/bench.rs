@@ -10,11 +10,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::compare::{Tally, compare};
-use crate::program::Program;
-use crate::run::{Mode, run};
+use crate::program::TestProgram;
+use crate::run::{RunMode, run};
 use crate::shrink::shrink;
-use crate::trace::{Failure, Trace};
-use crate::{BLOCKED_AFTER, sys};
+use crate::sys;
+use crate::trace::{Divergence, Trace};
+
+/// How long a thread is asleep before it counts as blocked: while searching, and to be sure.
+pub(crate) const BLOCKED_AFTER: [Duration; 2] =
+    [Duration::from_millis(4), Duration::from_millis(60)];
 
 /// How often a failing program is run again, each way.
 const AGAIN: usize = 4;
@@ -48,9 +52,9 @@ impl Totals {
 /// Result of running a failing program again.
 pub(crate) enum Confirmed {
     /// This many of the [`AGAIN`] accelerated runs match none of the plain ones.
-    Real(usize, Failure),
+    Real(usize, Divergence),
     /// Some do, but too few to rule out chance.
-    Sometimes(usize, Failure),
+    Sometimes(usize, Divergence),
     /// TCP itself answers in several ways, or the failure did not recur.
     Chance,
 }
@@ -86,7 +90,7 @@ impl Bench {
 
     fn run(
         &self,
-        program: &Program,
+        program: &TestProgram,
         accelerated: bool,
         patience: Duration,
         verbose: bool,
@@ -94,7 +98,7 @@ impl Bench {
         let place =
             self.directory.path().join(self.runs.fetch_add(1, Ordering::Relaxed).to_string());
         let library = accelerated.then(|| self.library.clone());
-        let trace = run(program, &Mode { library, patience, verbose }, &place);
+        let trace = run(program, &RunMode { library, patience, verbose }, &place);
         let _ = fs::remove_dir_all(place);
         trace
     }
@@ -102,10 +106,10 @@ impl Bench {
     /// Runs a program both ways.
     pub(crate) fn try_once(
         &self,
-        program: &Program,
+        program: &TestProgram,
         patience: Duration,
         verbose: bool,
-    ) -> Result<Option<Failure>> {
+    ) -> Result<Option<Divergence>> {
         let plain = self.run(program, false, patience, verbose)?;
         let accelerated = self.run(program, true, patience, verbose)?;
         let comparison = compare(program, &plain, &accelerated);
@@ -121,7 +125,7 @@ impl Bench {
 
     /// Runs a failing program again, patiently. Behaviour that a plain run also shows is no
     /// difference: TCP does so at times.
-    pub(crate) fn confirm(&self, program: &Program) -> Result<Confirmed> {
+    pub(crate) fn confirm(&self, program: &TestProgram) -> Result<Confirmed> {
         let runs = |accelerated| {
             (0..AGAIN)
                 .map(move |_| self.run(program, accelerated, BLOCKED_AFTER[1], false))
@@ -132,7 +136,7 @@ impl Bench {
             let failures = plain.iter().map(|control| compare(program, control, trace).failure);
             failures.collect::<Option<Vec<_>>>()?.pop()
         };
-        let mut failures: Vec<Failure> = runs(true)?.iter().filter_map(unlike).collect();
+        let mut failures: Vec<Divergence> = runs(true)?.iter().filter_map(unlike).collect();
         let count = failures.len();
         Ok(match failures.pop() {
             Some(failure) if count >= ENOUGH => Confirmed::Real(count, failure),
@@ -142,9 +146,14 @@ impl Bench {
     }
 
     /// The smallest program found that fails in the same way.
-    pub(crate) fn smaller(&self, program: &Program, failure: &Failure, limit: Duration) -> Program {
+    pub(crate) fn smaller(
+        &self,
+        program: &TestProgram,
+        failure: &Divergence,
+        limit: Duration,
+    ) -> TestProgram {
         let deadline = Instant::now() + limit;
-        let fails = |candidate: &Program| {
+        let fails = |candidate: &TestProgram| {
             Instant::now() < deadline
                 && (0..2).all(|_| {
                     let found =

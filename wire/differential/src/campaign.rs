@@ -10,10 +10,9 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::BLOCKED_AFTER;
-use crate::bench::{Bench, Confirmed, SHRINKING, Totals};
+use crate::bench::{BLOCKED_AFTER, Bench, Confirmed, SHRINKING, Totals};
 use crate::generate::generate;
-use crate::program::Program;
+use crate::program::TestProgram;
 
 #[derive(Args)]
 pub(crate) struct Settings {
@@ -138,7 +137,7 @@ impl Campaign<'_> {
         let Some(failure) = self.bench.try_once(&program, BLOCKED_AFTER[0], false)? else {
             return Ok(());
         };
-        if self.known(&failure.kind, seed) {
+        if self.is_seen(&failure.kind, seed) {
             return Ok(());
         }
         let (count, failure) = match self.bench.confirm(&program)? {
@@ -154,7 +153,7 @@ impl Campaign<'_> {
                 return Ok(());
             }
         };
-        if self.known(&failure.kind, seed) {
+        if self.is_seen(&failure.kind, seed) {
             return Ok(());
         }
         {
@@ -181,7 +180,7 @@ impl Campaign<'_> {
     }
 
     /// Counts a failure of a kind that is known already.
-    fn known(&self, kind: &str, seed: u64) -> bool {
+    fn is_seen(&self, kind: &str, seed: u64) -> bool {
         let mut findings = self.findings.lock().expect("nobody panics");
         if let Some((first, count)) = findings.seen.get_mut(kind) {
             *count += 1;
@@ -238,11 +237,11 @@ fn print_table(totals: &Totals) {
 }
 
 /// A program in the form in which files hold it.
-fn text(program: &Program) -> Result<String> {
+fn text(program: &TestProgram) -> Result<String> {
     Ok(serde_json::to_string(program)?.replace("{\"by\"", "\n{\"by\""))
 }
 
-fn write(directory: &Path, seed: u64, kind: &str, program: &Program) -> Result<PathBuf> {
+fn write(directory: &Path, seed: u64, kind: &str, program: &TestProgram) -> Result<PathBuf> {
     fs::create_dir_all(directory)?;
     let name: String = kind
         .chars()
@@ -265,7 +264,7 @@ pub(crate) fn replay(
     for file in files {
         let text = fs::read_to_string(file)
             .with_context(|| format!("{} cannot be read", file.display()))?;
-        let program: Program =
+        let program: TestProgram =
             serde_json::from_str(&text).with_context(|| format!("{}", file.display()))?;
         let mut failures = Vec::new();
         for _ in 0..times {

@@ -1,12 +1,12 @@
 //! Circumstances under which differences are known: a failure's kind begins with them, so that
 //! `expected` can name them.
 
-use crate::program::{Call, CloseWay, OptionValue, Program, Slot, Step};
+use crate::program::{Call, CloseWay, FdSlot, OptionValue, Step, TestProgram};
 use crate::streams::MUCH;
-use crate::trace::{Event, Failure, Fate, Trace, blocks};
+use crate::trace::{Divergence, Event, Fate, Trace, blocks};
 
 /// The circumstance that the kind of a failure begins with; empty if none is known.
-pub(crate) fn of(program: &Program, plain: &Trace, failure: &Failure) -> &'static str {
+pub(crate) fn of(program: &TestProgram, plain: &Trace, failure: &Divergence) -> &'static str {
     let unseen = |step: &Step| matches!(step.call, Call::Close { way: CloseWay::Inline, .. });
     let step = failure.step;
     if program.steps.iter().any(unseen) {
@@ -140,7 +140,7 @@ fn begins_again_without_number(plain: &Trace, step: usize) -> bool {
 }
 
 /// The number that a process has put into a slot last, if any.
-fn number_in(events: &[Event], process: usize, wanted: Slot) -> Option<i64> {
+fn number_in(events: &[Event], process: usize, wanted: FdSlot) -> Option<i64> {
     events.iter().rev().filter(|event| event.step.by.process == process).find_map(|event| {
         let put = match event.step.call {
             Call::Socket { slot, .. } | Call::Accept { slot, .. } | Call::Take { slot } => slot,
@@ -196,7 +196,7 @@ fn was_closed_while_polled(plain: &Trace, step: usize) -> bool {
 }
 
 /// Whether a receive in a step runs beside one that sleeps, where SO_RCVLOWAT was set.
-fn is_kept_from_low_water(plain: &Trace, failure: &Failure) -> bool {
+fn is_kept_from_low_water(plain: &Trace, failure: &Divergence) -> bool {
     let events = &plain.events[..plain.events.len().min(failure.step)];
     let sets = |event: &Event| {
         matches!(
@@ -238,7 +238,7 @@ fn is_sought_beside_peek(plain: &Trace, step: usize) -> bool {
 }
 
 /// Whether a peek that waits for all its bytes ends in a step, after another call has received.
-fn is_raced_peek(plain: &Trace, failure: &Failure) -> bool {
+fn is_raced_peek(plain: &Trace, failure: &Divergence) -> bool {
     let events = &plain.events[..plain.events.len().min(failure.step.saturating_add(1))];
     let peeks =
         |event: &Event| event.step.call.flags() & PEEK_ALL == PEEK_ALL && blocks(&event.fate);
@@ -262,7 +262,7 @@ fn was_killed(plain: &Trace, step: usize) -> bool {
 
 /// Whether the bytes last sent in a direction before a step, or sent in it for a sleeper, were sent
 /// with MSG_MORE or under a cork: TCP waits for more, for a while.
-fn is_held_back(plain: &Trace, failure: &Failure) -> bool {
+fn is_held_back(plain: &Trace, failure: &Divergence) -> bool {
     let wakes = failure.kind.contains(" ended by Send");
     let before = &plain.events[..plain.events.len().min(failure.step.saturating_add(wakes.into()))];
     let direction = |event: &Event| match &event.fate {
@@ -338,7 +338,7 @@ fn was_to_want_more(plain: &Trace, step: usize) -> bool {
 
 /// Whether a negative time limit was set, and a process that did not set it may have the socket:
 /// the kernel does not distinguish such a limit from none.
-fn has_shared_negative_limit(program: &Program) -> bool {
+fn has_shared_negative_limit(program: &TestProgram) -> bool {
     let any = |wanted: fn(&Call) -> bool| program.steps.iter().any(|step| wanted(&step.call));
     any(|call| {
         matches!(call, Call::SetOption { value: OptionValue::Time { seconds: ..0, .. }, .. })
@@ -346,7 +346,7 @@ fn has_shared_negative_limit(program: &Program) -> bool {
 }
 
 /// Whether a process has handlers both with SA_RESTART and without it.
-fn has_handlers_of_both_kinds(program: &Program) -> bool {
+fn has_handlers_of_both_kinds(program: &TestProgram) -> bool {
     let any = |with: bool| {
         program
             .steps

@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::circumstances;
-use crate::program::{Answer, Call, Program, ReceiveWay, SendWay};
-use crate::streams::Counters;
-use crate::trace::{Event, Failure, Fate, Trace, blocks, errno, show_event};
+use crate::program::{Call, CallResult, ReceiveWay, SendWay, TestProgram};
+use crate::streams::ByteCounters;
+use crate::trace::{Divergence, Event, Fate, Trace, blocks, errno, show_event};
 
 /// In flight, a send may be taken in part or not at all; below this, the kernel's smallest buffers
 /// take everything.
@@ -38,14 +38,14 @@ impl Tally {
 /// Result of a comparison.
 #[derive(Debug, Default)]
 pub(crate) struct Comparison {
-    pub(crate) failure: Option<Failure>,
+    pub(crate) failure: Option<Divergence>,
     /// Some calls could not be compared one by one.
     pub(crate) loose: bool,
     /// Those that could.
     pub(crate) calls: BTreeMap<String, Tally>,
 }
 
-pub(crate) fn compare(program: &Program, plain: &Trace, accelerated: &Trace) -> Comparison {
+pub(crate) fn compare(program: &TestProgram, plain: &Trace, accelerated: &Trace) -> Comparison {
     let mut calls = BTreeMap::new();
     let (failure, loose) = compare_runs(program, plain, accelerated, &mut calls);
     // Wrong bytes come first, whatever else differs and is expected.
@@ -53,20 +53,20 @@ pub(crate) fn compare(program: &Program, plain: &Trace, accelerated: &Trace) -> 
     let circumstances = failure.as_ref().map(|failure| circumstances::of(program, plain, failure));
     let prefix = circumstances.unwrap_or_default();
     let failure =
-        failure.map(|failure| Failure { kind: format!("{prefix}{}", failure.kind), ..failure });
+        failure.map(|failure| Divergence { kind: format!("{prefix}{}", failure.kind), ..failure });
     Comparison { failure, loose, calls }
 }
 
 fn compare_runs(
-    program: &Program,
+    program: &TestProgram,
     plain: &Trace,
     accelerated: &Trace,
     calls: &mut BTreeMap<String, Tally>,
-) -> (Option<Failure>, bool) {
+) -> (Option<Divergence>, bool) {
     let mut diverged = false;
     let mut ends = Ends::default();
     for (at, (control, tried)) in plain.events.iter().zip(&accelerated.events).enumerate() {
-        let fail = |kind: String| Failure {
+        let fail = |kind: String| Divergence {
             kind,
             step: at,
             text: format!(
@@ -109,7 +109,7 @@ fn compare_runs(
         freedom.connected = direction(plain, at).is_some();
         freedom.crowded |= is_being_filled(plain, at) || is_being_filled(accelerated, at);
         let is_excused = ends.excuses(plain, at, tried);
-        ends.hear(accelerated, at);
+        ends.note_reported_end(accelerated, at);
         if is_excused {
             continue;
         }
@@ -135,12 +135,12 @@ fn compare_runs(
     (lost_bytes(program, plain, accelerated), diverged)
 }
 
-fn of_streams(kind: &str, text: String) -> Failure {
-    Failure { kind: kind.to_owned(), step: usize::MAX, text }
+fn of_streams(kind: &str, text: String) -> Divergence {
+    Divergence { kind: kind.to_owned(), step: usize::MAX, text }
 }
 
 /// Bytes that were received but not sent that way.
-fn wrong_bytes(plain: &Trace, accelerated: &Trace) -> Option<Failure> {
+fn wrong_bytes(plain: &Trace, accelerated: &Trace) -> Option<Divergence> {
     let text = accelerated.streams.wrong().into_iter().next()?;
     let is_models = !plain.streams.wrong().is_empty();
     let kind = if is_models { "model: wrong bytes" } else { "stream: wrong bytes" };
@@ -148,7 +148,7 @@ fn wrong_bytes(plain: &Trace, accelerated: &Trace) -> Option<Failure> {
 }
 
 /// Bytes that were sent and did not arrive, whatever the calls returned.
-fn lost_bytes(program: &Program, plain: &Trace, accelerated: &Trace) -> Option<Failure> {
+fn lost_bytes(program: &TestProgram, plain: &Trace, accelerated: &Trace) -> Option<Divergence> {
     let killed = program.steps.iter().any(|step| matches!(step.call, Call::Kill { .. }));
     let (control, tried) = (plain.streams.lost(), accelerated.streams.lost());
     let lost = tried
@@ -173,7 +173,7 @@ fn impossible(event: &Event) -> Option<&'static str> {
         .filter_map(|fate| match fate {
             Fate::Spins => Some("spins"),
             Fate::Died => Some("died"),
-            Fate::Done(Answer { changed_errno: Some(_), .. }) => {
+            Fate::Done(CallResult { changed_errno: Some(_), .. }) => {
                 Some("succeeded and changed errno")
             }
             _ => None,
@@ -200,7 +200,7 @@ struct Freedom {
 impl Freedom {
     fn of(call: &Call, control: &Event, tried: &Event) -> Self {
         let crowded =
-            |counters: &[Counters]| counters.iter().any(|counters| counters.weight() >= ROOM);
+            |counters: &[ByteCounters]| counters.iter().any(|counters| counters.weight() >= ROOM);
         Self {
             balanced: control.before == tried.before,
             dead: false,
@@ -247,7 +247,7 @@ struct Ends {
     /// By connection: sends that were excused.
     dead: BTreeMap<usize, u64>,
     /// Directions whose sender has learned of the end, in the accelerated run.
-    told: BTreeSet<usize>,
+    notified: BTreeSet<usize>,
 }
 
 impl Ends {
@@ -299,7 +299,7 @@ impl Ends {
         let (Fate::Done(control), Fate::Done(tried)) = (&plain.events[at].fate, &tried.fate) else {
             return false;
         };
-        let told = |answer: &Answer| END.contains(&answer.errno);
+        let reports_end = |answer: &CallResult| END.contains(&answer.errno);
         let sends = match &plain.events[at].step.call {
             Call::SendMany { length, .. } => {
                 u64::try_from(tried.value).unwrap_or(0) / (*length as u64).max(1)
@@ -311,22 +311,23 @@ impl Ends {
             }
             _ => return false,
         };
-        if !told(control) {
+        if !reports_end(control) {
             return false;
         }
         let count = self.dead.entry(direction / 2).or_default();
         *count += sends;
-        ((sends > 0 && !self.told.contains(&direction)) || told(tried)) && *count <= EXCUSED
+        ((sends > 0 && !self.notified.contains(&direction)) || reports_end(tried))
+            && *count <= EXCUSED
     }
 
     /// Notes that the sender knows of the end of a connection, once a call has reported it.
-    fn hear(&mut self, accelerated: &Trace, at: usize) {
+    fn note_reported_end(&mut self, accelerated: &Trace, at: usize) {
         if let (Some(direction), Fate::Done(answer)) =
             (direction(accelerated, at), &accelerated.events[at].fate)
         {
             if answer.value == -1 && (END.contains(&answer.errno) || answer.errno == libc::ENOTCONN)
             {
-                self.told.insert(direction);
+                self.notified.insert(direction);
             }
         }
     }
@@ -350,7 +351,7 @@ fn judge(call: &Call, control: &Fate, tried: &Fate, freedom: Freedom) -> Verdict
     if same(control, tried) {
         return Verdict::Same;
     }
-    let told = |fate: &Fate| match fate {
+    let reports_end = |fate: &Fate| match fate {
         Fate::Done(answer) => {
             answer.value == 0 || END.contains(&answer.errno) || answer.errno == libc::ENOTCONN
         }
@@ -358,14 +359,15 @@ fn judge(call: &Call, control: &Fate, tried: &Fate, freedom: Freedom) -> Verdict
     };
     let of_its_end =
         !matches!(call, Call::Poll { .. } | Call::EpollWait { .. } | Call::EpollControl { .. });
-    if (freedom.dead || freedom.crowded) && of_its_end && told(control) && told(tried) {
+    if (freedom.dead || freedom.crowded) && of_its_end && reports_end(control) && reports_end(tried)
+    {
         return Verdict::Allowed;
     }
     // recvmmsg reports the error before the bytes.
-    let late = |fate: &Fate| matches!(fate, Fate::Done(answer) if answer.value == -1 && END.contains(&answer.errno));
+    let reports_late = |fate: &Fate| matches!(fate, Fate::Done(answer) if answer.value == -1 && END.contains(&answer.errno));
     if freedom.dead
         && matches!(call, Call::Receive { way: ReceiveWay::Recvmmsg, .. })
-        && late(control)
+        && reports_late(control)
         && !fails(tried)
     {
         return Verdict::Allowed;
@@ -391,25 +393,25 @@ fn judge(call: &Call, control: &Fate, tried: &Fate, freedom: Freedom) -> Verdict
         | Call::Sendfile { .. }
         | Call::SpliceTo { .. } => {
             // Bytes that exceed the other end's buffers are not refused yet at that point.
-            freedom.crowded && !fails(control) && (!fails(tried) || told(tried))
+            freedom.crowded && !fails(control) && (!fails(tried) || reports_end(tried))
         }
         Call::Receive { .. } | Call::SpliceFrom { .. } => {
             let part =
                 call.flags() & (libc::MSG_WAITALL | libc::MSG_OOB) == 0 && is_part(control, tried);
-            (!freedom.balanced && !fails(control) && (!fails(tried) || told(tried)))
+            (!freedom.balanced && !fails(control) && (!fails(tried) || reports_end(tried)))
                 || part
                 // A reset discards bytes that were not sent yet.
-                || (freedom.crowded && told(control) && !fails(tried))
+                || (freedom.crowded && reports_end(control) && !fails(tried))
                 || (freedom.under_way && is_sooner(control, tried))
         }
         // seek_recv(3) reports a socket without a connection.
         Call::Seek { .. } => {
             !freedom.balanced
                 || !freedom.connected
-                || (told(control) && told(tried))
+                || (reports_end(control) && reports_end(tried))
                 // It takes all or nothing of the bytes that have arrived, and a reset discards
                 // bytes that were not sent yet.
-                || (freedom.crowded && (freedom.dead && told(tried) || waits(control) || waits(tried)))
+                || (freedom.crowded && (freedom.dead && reports_end(tried) || waits(control) || waits(tried)))
                 || (freedom.under_way && is_sooner(control, tried))
         }
         Call::Drain { .. } => {
@@ -472,7 +474,7 @@ fn is_alike(control: &Fate, tried: &Fate) -> bool {
 
 /// The accelerated run has what the plain one has, and something still under way there.
 fn is_sooner(control: &Fate, tried: &Fate) -> bool {
-    let nothing = Answer::default();
+    let nothing = CallResult::default();
     let control = match control {
         Fate::Blocked => &nothing,
         Fate::Done(answer) => answer,
@@ -547,7 +549,7 @@ fn ended(
 fn same(control: &Fate, tried: &Fate) -> bool {
     match (control, tried) {
         (Fate::Done(control), Fate::Done(tried)) => {
-            let visible = |answer: &Answer| Answer {
+            let visible = |answer: &CallResult| CallResult {
                 connection: None,
                 moved: false,
                 replaced: Vec::new(),

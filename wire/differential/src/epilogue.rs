@@ -3,12 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::program::{Actor, Call, Program, SLOTS, Step};
+use crate::program::{Actor, Call, SLOTS, Step, TestProgram};
 
 /// Any thread of the process that is not asleep.
 const ANY: usize = usize::MAX;
 
-pub(crate) fn steps(program: &Program) -> Vec<Step> {
+pub(crate) fn steps(program: &TestProgram) -> Vec<Step> {
     let processes = 0..program.processes.len();
     let slots = receivers(program);
     let step = |process, call| Step { by: Actor { process, thread: ANY }, call, beside: None };
@@ -37,7 +37,7 @@ pub(crate) fn steps(program: &Program) -> Vec<Step> {
 }
 
 /// Slots in which a connection can be.
-fn receivers(program: &Program) -> BTreeSet<usize> {
+fn receivers(program: &TestProgram) -> BTreeSet<usize> {
     let made = |call: &Call| match call {
         Call::Socket { slot, .. } | Call::Accept { slot, .. } | Call::Take { slot } => {
             Some(*slot % SLOTS)

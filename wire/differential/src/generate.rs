@@ -6,8 +6,8 @@ mod calls;
 use fastrand::Rng;
 
 use crate::program::{
-    Actor, Call, CloseWay, Entry, Fresh, NonblockingWay, OptionValue, ProcessSpec, Program,
-    ReceiveWay, SendWay, Slot, Step,
+    Actor, Call, CallEntry, CloseWay, FdSlot, Fresh, NonblockingWay, OptionValue, ProcessSpec,
+    ReceiveWay, SendWay, Step, TestProgram,
 };
 
 /// Content of a slot.
@@ -32,7 +32,7 @@ struct Process {
 
 struct Generator {
     random: Rng,
-    program: Program,
+    program: TestProgram,
     processes: Vec<Process>,
     /// Descriptors are also closed by system calls that no library sees.
     unseen: bool,
@@ -47,10 +47,10 @@ struct Generator {
 /// Connections of a program at most.
 const CONNECTIONS: usize = 3;
 
-pub(crate) fn generate(seed: u64) -> Program {
+pub(crate) fn generate(seed: u64) -> TestProgram {
     let mut generator = Generator {
         random: Rng::with_seed(seed),
-        program: Program::default(),
+        program: TestProgram::default(),
         processes: Vec::new(),
         unseen: false,
         corks: seed % 8 == 5,
@@ -173,14 +173,14 @@ impl Generator {
         if idle.is_empty() { None } else { Some(self.one_of(&idle)) }
     }
 
-    fn slot_with(&mut self, process: usize, wanted: impl Fn(Thing) -> bool) -> Option<Slot> {
+    fn slot_with(&mut self, process: usize, wanted: impl Fn(Thing) -> bool) -> Option<FdSlot> {
         let slots = &self.processes[process].slots;
-        let found: Vec<_> = (0..slots.len()).filter(|slot| wanted(slots[*slot])).collect();
-        if found.is_empty() { None } else { Some(self.one_of(&found)) }
+        let matching: Vec<_> = (0..slots.len()).filter(|slot| wanted(slots[*slot])).collect();
+        if matching.is_empty() { None } else { Some(self.one_of(&matching)) }
     }
 
     /// A connection, mostly.
-    fn end(&mut self, process: usize) -> Option<Slot> {
+    fn end(&mut self, process: usize) -> Option<FdSlot> {
         if self.chance(3) {
             return self
                 .slot_with(process, |thing| thing != Thing::Nothing && thing != Thing::Listener);
@@ -189,7 +189,7 @@ impl Generator {
             .or_else(|| self.slot_with(process, |thing| thing == Thing::Closed))
     }
 
-    fn free(&mut self, process: usize) -> Slot {
+    fn free(&mut self, process: usize) -> FdSlot {
         self.slot_with(process, |thing| thing == Thing::Nothing)
             .or_else(|| self.slot_with(process, |thing| thing == Thing::Closed))
             .unwrap_or(crate::program::SLOTS - 1)
@@ -236,7 +236,7 @@ impl Generator {
                 way: ReceiveWay::Recv,
             },
             1 => Call::Nonblocking { slot, on: true, way: NonblockingWay::Fcntl },
-            _ => Call::Shutdown { slot, how: libc::SHUT_WR, way: Entry::Libc },
+            _ => Call::Shutdown { slot, how: libc::SHUT_WR, way: CallEntry::Libc },
         };
         let (by, beside) = (self.by(process, 0), self.by(process, 1));
         self.program.steps.push(Step { by, call: many, beside: Some((beside, other)) });
@@ -263,7 +263,9 @@ impl Generator {
         self.program.steps.extend([step(second, drain), step(first, receive)]);
         if self.random.bool() {
             let how = self.one_of(&[libc::SHUT_WR, libc::SHUT_RD, libc::SHUT_RDWR]);
-            self.program.steps.push(step(second, Call::Shutdown { slot, how, way: Entry::Libc }));
+            self.program
+                .steps
+                .push(step(second, Call::Shutdown { slot, how, way: CallEntry::Libc }));
         }
         let way = self.close_way();
         self.program.steps.push(step(second, Call::Close { slot, way }));
@@ -315,7 +317,12 @@ impl Generator {
                 let slot = self.end(process)?;
                 let how =
                     self.one_of(&[libc::SHUT_WR, libc::SHUT_WR, libc::SHUT_RD, libc::SHUT_RDWR]);
-                let way = self.one_of(&[Entry::Libc, Entry::Libc, Entry::Libc, Entry::Syscall]);
+                let way = self.one_of(&[
+                    CallEntry::Libc,
+                    CallEntry::Libc,
+                    CallEntry::Libc,
+                    CallEntry::Syscall,
+                ]);
                 Call::Shutdown { slot, how, way }
             }
             730..770 => self.close(process)?,
@@ -381,7 +388,7 @@ impl Generator {
     }
 
     /// Adjusts the number of bytes that a slot's connection probably has.
-    fn reckon(&mut self, process: usize, slot: Slot, sent: usize, received: usize) {
+    fn reckon(&mut self, process: usize, slot: FdSlot, sent: usize, received: usize) {
         if let Thing::End(connection, side) = self.processes[process].slots[slot] {
             self.waiting[connection][1 - side] += sent;
             if sent > 0 {
@@ -395,7 +402,7 @@ impl Generator {
         }
     }
 
-    fn there(&self, process: usize, slot: Slot) -> usize {
+    fn there(&self, process: usize, slot: FdSlot) -> usize {
         match self.processes[process].slots[slot] {
             Thing::End(connection, side) => self.waiting[connection][side],
             _ => 0,

@@ -19,7 +19,6 @@ mod wire;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -81,6 +80,3 @@ fn main() -> Result<ExitCode> {
     };
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
-
-/// How long a thread is asleep before it counts as blocked: while searching, and to be sure.
-const BLOCKED_AFTER: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(60)];

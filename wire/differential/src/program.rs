@@ -3,14 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 /// A place for a descriptor in a process. The number stays in it after it was closed.
-pub(crate) type Slot = usize;
+pub(crate) type FdSlot = usize;
 
 /// Slots of a process.
 pub(crate) const SLOTS: usize = 16;
 
 /// Processes of two ends that make calls in a fixed order.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
-pub(crate) struct Program {
+pub(crate) struct TestProgram {
     pub(crate) processes: Vec<ProcessSpec>,
     pub(crate) steps: Vec<Step>,
     /// `SEEKWIRE_FALLBACK_AFTER` of the accelerated run.
@@ -50,137 +50,137 @@ pub(crate) struct Step {
 pub(crate) enum Call {
     /// socket, bind to a port of the kernel's choice, listen.
     Listen {
-        slot: Slot,
+        slot: FdSlot,
     },
     Socket {
-        slot: Slot,
+        slot: FdSlot,
         flags: i32,
     },
     /// To the listener of a process.
     Connect {
-        slot: Slot,
+        slot: FdSlot,
         to: usize,
     },
     Accept {
-        slot: Slot,
-        listener: Slot,
+        slot: FdSlot,
+        listener: FdSlot,
         flags: i32,
     },
     Close {
-        slot: Slot,
+        slot: FdSlot,
         way: CloseWay,
     },
     Shutdown {
-        slot: Slot,
+        slot: FdSlot,
         how: i32,
-        way: Entry,
+        way: CallEntry,
     },
     Dup {
-        slot: Slot,
-        to: Slot,
+        slot: FdSlot,
+        to: FdSlot,
         way: DupWay,
     },
     /// A fresh file on the lowest free number.
     Open {
-        slot: Slot,
+        slot: FdSlot,
         what: Fresh,
     },
     Send {
-        slot: Slot,
+        slot: FdSlot,
         length: usize,
         flags: i32,
         way: SendWay,
     },
     /// As many sends as there are, until one fails.
     SendMany {
-        slot: Slot,
+        slot: FdSlot,
         length: usize,
         count: usize,
         flags: i32,
     },
     Receive {
-        slot: Slot,
+        slot: FdSlot,
         length: usize,
         flags: i32,
         way: ReceiveWay,
     },
     /// Receives without waiting until nothing is left.
     Drain {
-        slot: Slot,
+        slot: FdSlot,
     },
     /// From a file of its own.
     Sendfile {
-        slot: Slot,
+        slot: FdSlot,
         length: usize,
     },
     /// Out of a pipe of its own.
     SpliceTo {
-        slot: Slot,
+        slot: FdSlot,
         length: usize,
     },
     /// Into a pipe of its own.
     SpliceFrom {
-        slot: Slot,
+        slot: FdSlot,
         length: usize,
         flags: u32,
     },
     /// `seek_recv`; in a plain run `recv`, which is the same at offset 0.
     Seek {
-        slot: Slot,
+        slot: FdSlot,
         length: usize,
         flags: i32,
     },
     Poll {
-        entries: Vec<(Slot, i16)>,
+        entries: Vec<(FdSlot, i16)>,
         timeout: i32,
         way: PollWay,
     },
     EpollCreate {
-        slot: Slot,
+        slot: FdSlot,
     },
     EpollControl {
-        epoll: Slot,
+        epoll: FdSlot,
         operation: i32,
-        slot: Slot,
+        slot: FdSlot,
         events: u32,
     },
     /// `times` in a row; reports everything that any of them reported.
     EpollWait {
-        epoll: Slot,
+        epoll: FdSlot,
         room: usize,
         timeout: i32,
         times: usize,
     },
     SetOption {
-        slot: Slot,
+        slot: FdSlot,
         level: i32,
         name: i32,
         value: OptionValue,
     },
     GetOption {
-        slot: Slot,
+        slot: FdSlot,
         level: i32,
         name: i32,
     },
     Nonblocking {
-        slot: Slot,
+        slot: FdSlot,
         on: bool,
         way: NonblockingWay,
     },
     /// FIONREAD, SIOCOUTQ or SIOCATMARK.
     Ioctl {
-        slot: Slot,
+        slot: FdSlot,
         request: u64,
     },
     Fstat {
-        slot: Slot,
+        slot: FdSlot,
     },
     /// To the beginning.
     Rewind {
-        slot: Slot,
+        slot: FdSlot,
     },
     Names {
-        slot: Slot,
+        slot: FdSlot,
     },
     Fork {
         child: usize,
@@ -190,11 +190,11 @@ pub(crate) enum Call {
         there: bool,
     },
     Pass {
-        slot: Slot,
+        slot: FdSlot,
         to: usize,
     },
     Take {
-        slot: Slot,
+        slot: FdSlot,
     },
     /// Sets the call that the handler of the two signals makes, apart from counting.
     Handler {
@@ -230,7 +230,7 @@ pub(crate) enum CloseWay {
 
 /// Through the function of the C library, or past it.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
-pub(crate) enum Entry {
+pub(crate) enum CallEntry {
     Libc,
     Syscall,
     Inline,
@@ -334,7 +334,7 @@ impl Call {
     }
 
     /// The slot of the descriptor through which it moves bytes.
-    pub(crate) fn moves_by(&self) -> Option<Slot> {
+    pub(crate) fn moves_by(&self) -> Option<FdSlot> {
         match self {
             Call::Receive { slot, .. }
             | Call::Drain { slot }
@@ -370,7 +370,7 @@ impl Call {
 
 /// Result of a call.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
-pub(crate) struct Answer {
+pub(crate) struct CallResult {
     pub(crate) value: i64,
     pub(crate) errno: i32,
     /// Flags of a message, states, readiness: whatever else a program sees, each part with a name.

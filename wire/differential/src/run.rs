@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::pipe::PipeFlags;
 
-use crate::program::{Actor, Answer, Call, DupWay, Program, SLOTS, Step};
+use crate::program::{Actor, Call, CallResult, DupWay, SLOTS, Step, TestProgram};
 use crate::sys::process;
 use crate::trace::{Event, Fate, Trace, show_event};
-use crate::wire::{self, Order, PROCESSES, Report, SPEC, Spec};
+use crate::wire::{self, CallOrder, PROCESSES, SPEC, Spec, ThreadReport};
 
 /// How a program is run.
 #[derive(Clone, Debug)]
-pub(crate) struct Mode {
+pub(crate) struct RunMode {
     /// `None`: on plain TCP.
     pub(crate) library: Option<PathBuf>,
     /// How long a thread must be asleep to count as blocked.
@@ -53,8 +53,8 @@ struct Process {
 }
 
 pub(crate) struct Run<'a> {
-    program: &'a Program,
-    mode: &'a Mode,
+    program: &'a TestProgram,
+    mode: &'a RunMode,
     directory: PathBuf,
     processes: Vec<Process>,
     trace: Trace,
@@ -64,7 +64,7 @@ pub(crate) struct Run<'a> {
 const LIMIT: Duration = Duration::from_secs(8);
 
 /// Runs a program, then the steps that find out what is left of it.
-pub(crate) fn run(program: &Program, mode: &Mode, directory: &Path) -> Result<Trace> {
+pub(crate) fn run(program: &TestProgram, mode: &RunMode, directory: &Path) -> Result<Trace> {
     if program.processes.len() > PROCESSES {
         bail!("a program has at most {PROCESSES} processes");
     }
@@ -124,12 +124,12 @@ impl Run<'_> {
                 ends[parent].extend(inherited);
             }
         }
-        for (at, mut given) in ends.into_iter().enumerate() {
+        for (at, mut passed_fds) in ends.into_iter().enumerate() {
             if self.program.processes[at].parent.is_none() {
                 for (to, (_, outside)) in boxes.iter().enumerate() {
-                    given.push((outside.try_clone()?.into(), wire::mailbox(to)[1]));
+                    passed_fds.push((outside.try_clone()?.into(), wire::mailbox(to)[1]));
                 }
-                self.launch(at, given)?;
+                self.launch(at, passed_fds)?;
             }
         }
         for at in 0..count {
@@ -140,7 +140,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn launch(&mut self, at: usize, given: Vec<(OwnedFd, i32)>) -> Result<()> {
+    fn launch(&mut self, at: usize, passed_fds: Vec<(OwnedFd, i32)>) -> Result<()> {
         let spec = Spec {
             process: at,
             threads: self.processes[at].threads.len(),
@@ -184,7 +184,7 @@ impl Run<'_> {
                 command.env("SEEKWIRE_SEGMENT_SIZE", "4096").env("SEEKWIRE_SEGMENTS", "8");
             }
         }
-        process::give(&mut command, given);
+        process::give(&mut command, passed_fds);
         // Waited for with all others, by number: see process::reap.
         let child = command.spawn().context("an actor does not start")?;
         self.processes[at].pid = child.id() as i32;
@@ -201,7 +201,8 @@ impl Run<'_> {
                     bail!("process {at} does not come");
                 }
             }
-            let (Report::Ready { thread: id, .. }, _) = wire::read::<Report>(fd)? else {
+            let (ThreadReport::Ready { thread: id, .. }, _) = wire::read::<ThreadReport>(fd)?
+            else {
                 bail!("process {at} begins with an answer");
             };
             thread.id = id;
@@ -258,7 +259,7 @@ impl Run<'_> {
                 let Some(thread) = process.threads.get(to.thread) else { return Ok(()) };
                 if matches!(thread.state, State::Busy(..)) {
                     process::kill_thread(process.pid, thread.id, signal);
-                    self.trace.events[at].fate = Fate::Done(Answer::default());
+                    self.trace.events[at].fate = Fate::Done(CallResult::default());
                 }
                 return self.wait_until_quiet(at);
             }
@@ -307,7 +308,7 @@ impl Run<'_> {
                 return Ok(());
             }
         }
-        if let (Report::Ready { pid, thread, .. }, _) = wire::read::<Report>(fd)? {
+        if let (ThreadReport::Ready { pid, thread, .. }, _) = wire::read::<ThreadReport>(fd)? {
             self.processes[child].pid = pid;
             self.processes[child].threads[0].id = thread;
             self.processes[child].threads[0].state = State::Idle;
@@ -333,7 +334,7 @@ impl Run<'_> {
         threads[answering].switches = None;
         wire::write(
             threads[by.thread].orders.as_raw_fd(),
-            &Order { step, call: call.clone(), port },
+            &CallOrder { step, call: call.clone(), port },
             &[],
         );
         Ok(())
@@ -345,7 +346,7 @@ impl Run<'_> {
         let began = Instant::now();
         while call.moves_by().is_some() && began.elapsed() < LIMIT {
             if process::readable(&[fd], 100_000)[0] {
-                if let Ok((Report::Begun(socket), _)) = wire::read::<Report>(fd) {
+                if let Ok((ThreadReport::Begun(socket), _)) = wire::read::<ThreadReport>(fd) {
                     self.trace.streams.begun(at as u64 * 2 + u64::from(beside), socket);
                 }
                 return;
@@ -417,7 +418,7 @@ impl Run<'_> {
                 process.stopped = false;
             }
         }
-        self.trace.events[at].fate = Fate::Done(Answer::default());
+        self.trace.events[at].fate = Fate::Done(CallResult::default());
         self.wait_until_quiet(at)
     }
 
@@ -535,8 +536,8 @@ impl Run<'_> {
             self.processes[process].threads.iter().map(|thread| thread.state).collect();
         for state in busy {
             if let State::Busy(step, beside) = state {
-                let told = self.trace.events[step].step.call == Call::Exit;
-                let fate = if told { Fate::Done(Answer::default()) } else { Fate::Died };
+                let is_exit = self.trace.events[step].step.call == Call::Exit;
+                let fate = if is_exit { Fate::Done(CallResult::default()) } else { Fate::Died };
                 self.record(at, step, beside, fate);
             }
         }
@@ -549,16 +550,18 @@ impl Run<'_> {
     }
 
     fn take(&mut self, at: usize, process: usize, thread: usize, fd: i32) -> Result<()> {
-        let (report, bytes) = wire::read::<Report>(fd)?;
+        let (report, bytes) = wire::read::<ThreadReport>(fd)?;
         let State::Busy(step, beside) = self.processes[process].threads[thread].state else {
             bail!("an unexpected answer");
         };
         let place = step as u64 * 2 + u64::from(beside);
         let answer = match report {
-            Report::Begun(_) => bail!("a call begins twice"),
-            Report::Answer(answer) => Answer { bytes, ..answer },
+            ThreadReport::Begun(_) => bail!("a call begins twice"),
+            ThreadReport::Answer(answer) => CallResult { bytes, ..answer },
             // It has replaced itself.
-            Report::Ready { replaced, .. } => Answer { replaced, ..Answer::default() },
+            ThreadReport::Ready { replaced, .. } => {
+                CallResult { replaced, ..CallResult::default() }
+            }
         };
         self.processes[process].threads[thread].state = State::Idle;
         let call = self.trace.events[step].step.clone();

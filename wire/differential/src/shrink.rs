@@ -1,11 +1,14 @@
 //! Makes a failing program smaller while it fails in the same way.
 
-use crate::program::{Call, Program, ReceiveWay, SendWay};
+use crate::program::{Call, ReceiveWay, SendWay, TestProgram};
 
 /// The smallest program found, when no simpler one fails any more.
-pub(crate) fn shrink(program: &Program, mut fails: impl FnMut(&Program) -> bool) -> Program {
+pub(crate) fn shrink(
+    program: &TestProgram,
+    mut fails: impl FnMut(&TestProgram) -> bool,
+) -> TestProgram {
     let mut best = program.clone();
-    let mut attempt = |best: &mut Program, candidate: Program| {
+    let mut attempt = |best: &mut TestProgram, candidate: TestProgram| {
         let better = candidate != *best && fails(&candidate);
         if better {
             *best = candidate;
@@ -28,8 +31,8 @@ pub(crate) fn shrink(program: &Program, mut fails: impl FnMut(&Program) -> bool)
             piece /= 2;
         }
         for plainer in [
-            Program { fall_back_after: None, ..best.clone() },
-            Program { small: false, ..best.clone() },
+            TestProgram { fall_back_after: None, ..best.clone() },
+            TestProgram { small: false, ..best.clone() },
         ] {
             attempt(&mut best, plainer);
         }
@@ -98,7 +101,7 @@ fn simpler(call: &Call) -> Vec<Call> {
 }
 
 /// Without the processes at the end that do nothing.
-fn without_idle(mut program: Program) -> Program {
+fn without_idle(mut program: TestProgram) -> TestProgram {
     while let Some(last) = program.processes.len().checked_sub(1) {
         let used = program.steps.iter().any(|step| {
             step.by.process == last

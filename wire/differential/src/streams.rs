@@ -2,21 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::program::{Answer, Call, payload};
+use crate::program::{Call, CallResult, payload};
 
 /// A small piece in a receive queue is as much as a quarter of a full one.
 const PIECE: u64 = 256;
 
 /// Bytes of one direction that calls have sent and received.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Counters {
+pub(crate) struct ByteCounters {
     pub(crate) sent: u64,
     pub(crate) received: u64,
     /// Sends since nothing was in flight.
     pieces: u64,
 }
 
-impl Counters {
+impl ByteCounters {
     pub(crate) fn in_flight(self) -> u64 {
         self.sent.saturating_sub(self.received)
     }
@@ -33,7 +33,7 @@ pub(crate) const MUCH: u64 = 64 << 10;
 
 #[derive(Debug, Default)]
 struct Direction {
-    counters: Counters,
+    counters: ByteCounters,
     /// Steps that sent, in the order they began, with the number of bytes taken, once known.
     sends: Vec<(u64, usize, Option<usize>)>,
     /// Each read: its step, the offset, and the bytes; empty if they were thrown away.
@@ -103,12 +103,12 @@ fn receives(call: &Call) -> bool {
 }
 
 impl Streams {
-    pub(crate) fn counters(&self) -> Vec<Counters> {
+    pub(crate) fn counters(&self) -> Vec<ByteCounters> {
         self.directions.iter().map(|direction| direction.counters).collect()
     }
 
     /// The direction in which the socket of an answer sends.
-    pub(crate) fn direction(&self, answer: &Answer) -> Option<usize> {
+    pub(crate) fn direction(&self, answer: &CallResult) -> Option<usize> {
         self.sockets.get(&answer.connection?.0).copied()
     }
 
@@ -143,7 +143,7 @@ impl Streams {
         sends_in.map(|sends_in| sends_in ^ usize::from(receives(call))) == Some(direction)
     }
 
-    pub(crate) fn end(&mut self, process: usize, step: u64, call: &Call, answer: &Answer) {
+    pub(crate) fn end(&mut self, process: usize, step: u64, call: &Call, answer: &CallResult) {
         self.under_way.remove(&step);
         match call {
             Call::Connect { .. } => self.made(answer, 0),
@@ -183,8 +183,8 @@ impl Streams {
             }
             self.directions[direction ^ 1].refused |= *how != libc::SHUT_WR;
         }
-        // A reset that a send returns is not returned again, and bytes that had not arrived are lost.
-        // It is EPIPE where the peer had ended the stream.
+        // A reset that a send returns is not returned again, and bytes that had not arrived are
+        // lost. It is EPIPE where the peer had ended the stream.
         let is_shut = self.directions[direction].shut.is_some();
         let is_reset = match answer.errno {
             libc::ECONNRESET => true,
@@ -215,7 +215,7 @@ impl Streams {
 
     /// Handles a call whose number came to stand for something else while it was under way: the
     /// bytes it received show where. Nothing shows where it sent.
-    fn elsewhere(&mut self, step: u64, direction: usize, call: &Call, answer: &Answer) {
+    fn elsewhere(&mut self, step: u64, direction: usize, call: &Call, answer: &CallResult) {
         let is_seen = receives(call) && call.flags() & (libc::MSG_OOB | libc::MSG_TRUNC) == 0;
         if is_seen {
             let others = (0..self.directions.len()).filter(|at| *at != direction ^ 1);
@@ -229,8 +229,8 @@ impl Streams {
         }
     }
 
-    /// Whether these bytes can be the next ones that are received in a direction. The call that sent
-    /// them may not have returned yet.
+    /// Whether these bytes can be the next ones that are received in a direction. The call that
+    /// sent them may not have returned yet.
     fn goes_on_with(&self, direction: usize, bytes: &[u8]) -> bool {
         let mut expected = self.directions[direction].expected();
         for (step, (call, socket)) in &self.under_way {
@@ -242,7 +242,7 @@ impl Streams {
         expected.get(start..).is_some_and(|rest| rest.starts_with(bytes))
     }
 
-    fn received(&mut self, step: u64, direction: usize, call: &Call, answer: &Answer) {
+    fn received(&mut self, step: u64, direction: usize, call: &Call, answer: &CallResult) {
         let others = self.is_beside(direction, receives);
         let direction = &mut self.directions[direction];
         direction.unsure |= others;
@@ -273,7 +273,7 @@ impl Streams {
     }
 
     /// Records a socket of a connection: the one that connects, or (1) the one that accepts.
-    fn made(&mut self, answer: &Answer, side: usize) {
+    fn made(&mut self, answer: &CallResult, side: usize) {
         let Some((cookie, local, remote)) = answer.connection else { return };
         let port = if side == 0 { local } else { remote };
         if port == 0 {
@@ -354,9 +354,9 @@ mod tests {
         let mut streams = Streams::default();
         for (at, port) in [(0, 5000), (1, 5001)] {
             let (connect, accept) = (at * 2 + 1, at * 2 + 2);
-            let made = |socket, local, remote| Answer {
+            let made = |socket, local, remote| CallResult {
                 connection: Some((socket, local, remote)),
-                ..Answer::default()
+                ..CallResult::default()
             };
             let call = Call::Connect { slot: 0, to: 0 };
             streams.end(1, 0, &call, &made(connect, port, 80));
@@ -366,13 +366,13 @@ mod tests {
         streams
     }
 
-    fn by(socket: u64, bytes: Vec<u8>) -> Answer {
+    fn by(socket: u64, bytes: Vec<u8>) -> CallResult {
         let connection = Some((socket, 1, 2));
-        Answer { value: bytes.len() as i64, connection, bytes, ..Answer::default() }
+        CallResult { value: bytes.len() as i64, connection, bytes, ..CallResult::default() }
     }
 
     fn sends(streams: &mut Streams, step: u64, socket: u64) {
-        let sent = Answer { bytes: Vec::new(), ..by(socket, payload(step, 8)) };
+        let sent = CallResult { bytes: Vec::new(), ..by(socket, payload(step, 8)) };
         streams.end(0, step, &SEND, &sent);
     }
 
@@ -384,17 +384,22 @@ mod tests {
             0,
             11,
             &Call::Pass { slot: 0, to: 2 },
-            &Answer { value: 1, ..by(2, Vec::new()) },
+            &CallResult { value: 1, ..by(2, Vec::new()) },
         );
-        streams.end(2, 12, &Call::Take { slot: 0 }, &Answer { value: 9, ..by(77, Vec::new()) });
+        streams.end(2, 12, &Call::Take { slot: 0 }, &CallResult { value: 9, ..by(77, Vec::new()) });
         streams.end(2, 13, &RECEIVE, &by(77, payload(10, 8)));
         // Exec put another relay in its place.
         let replaced = vec![(77, 78)];
-        streams.end(2, 14, &Call::Exec { there: true }, &Answer { replaced, ..Answer::default() });
+        streams.end(
+            2,
+            14,
+            &Call::Exec { there: true },
+            &CallResult { replaced, ..CallResult::default() },
+        );
         sends(&mut streams, 15, 78);
         streams.end(1, 16, &RECEIVE, &by(1, payload(15, 8)));
         assert!(streams.wrong().is_empty());
-        assert_eq!(streams.counters()[0], Counters { sent: 8, received: 8, pieces: 0 });
+        assert_eq!(streams.counters()[0], ByteCounters { sent: 8, received: 8, pieces: 0 });
         streams.end(2, 17, &RECEIVE, &by(78, payload(10, 8)));
         assert_eq!(streams.wrong().len(), 1, "nobody sent that again");
     }
@@ -403,10 +408,10 @@ mod tests {
     fn a_call_goes_on_with_what_its_number_has_come_to_stand_for() {
         let mut streams = two();
         sends(&mut streams, 10, 3);
-        let received = |bytes| Answer { moved: true, ..by(2, bytes) };
+        let received = |bytes| CallResult { moved: true, ..by(2, bytes) };
         streams.end(0, 11, &RECEIVE, &received(payload(10, 8)));
         assert!(streams.wrong().is_empty());
-        assert_eq!(streams.counters()[2], Counters { sent: 8, received: 8, pieces: 0 });
+        assert_eq!(streams.counters()[2], ByteCounters { sent: 8, received: 8, pieces: 0 });
         // The answer of the call that sent it comes later.
         streams.begin(12, &SEND);
         streams.begun(12, Some((3, 1, 2)));
@@ -424,7 +429,7 @@ mod tests {
             sends(&mut streams, 10, 1);
             if ends {
                 // The second of some sends finds it.
-                let sent = Answer { value: 4, errno: libc::EPIPE, ..by(2, Vec::new()) };
+                let sent = CallResult { value: 4, errno: libc::EPIPE, ..by(2, Vec::new()) };
                 let call = Call::SendMany { slot: 0, length: 4, count: 2, flags: 0 };
                 streams.end(0, 12, &call, &sent);
             }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::program::{Answer, Step};
-use crate::streams::{Counters, Streams};
+use crate::program::{CallResult, Step};
+use crate::streams::{ByteCounters, Streams};
 
 /// Outcome of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Fate {
-    Done(Answer),
+    Done(CallResult),
     /// Asleep in the call.
     Blocked,
     /// Neither asleep nor done.
@@ -25,7 +25,7 @@ pub(crate) enum Fate {
 pub(crate) struct Event {
     pub(crate) step: Step,
     /// Bytes sent and received by direction when the step began.
-    pub(crate) before: Vec<Counters>,
+    pub(crate) before: Vec<ByteCounters>,
     pub(crate) fate: Fate,
     pub(crate) beside: Option<Fate>,
     /// Earlier steps that came to their end in this one.
@@ -43,7 +43,7 @@ pub(crate) struct Trace {
 
 /// A difference that a program could notice.
 #[derive(Clone, Debug)]
-pub(crate) struct Failure {
+pub(crate) struct Divergence {
     /// Equal for failures that are probably the same.
     pub(crate) kind: String,
     /// Number of the step, in the program and the epilogue.

@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::program::{Answer, Call};
+use crate::program::{Call, CallResult};
 use crate::sys::raw;
 
 /// Descriptors of the machinery begin here; the program's are below.
@@ -46,7 +46,7 @@ pub(crate) struct Spec {
 pub(crate) const SPEC: &str = "SEEKWIRE_DIFFERENTIAL";
 
 #[derive(Debug, Deserialize, Serialize)]
-pub(crate) struct Order {
+pub(crate) struct CallOrder {
     /// Step of the program; the bytes it sends differ from those of other steps.
     pub(crate) step: u64,
     pub(crate) call: Call,
@@ -55,7 +55,7 @@ pub(crate) struct Order {
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-pub(crate) enum Report {
+pub(crate) enum ThreadReport {
     /// A thread is ready.
     Ready {
         pid: i32,
@@ -65,7 +65,7 @@ pub(crate) enum Report {
     },
     /// A call that moves bytes begins, on this socket.
     Begun(Option<(u64, u16, u16)>),
-    Answer(Answer),
+    Answer(CallResult),
 }
 
 pub(crate) fn write<T: Serialize>(fd: i32, message: &T, bytes: &[u8]) -> bool {

@@ -6,6 +6,7 @@
 //! | `SEEKWIRE_DIR`            | directory of registry and rendezvous, mode 0700; absolute            |
 //! | `SEEKWIRE_LOG`            | `stderr` or a file for the log, optionally with a colon and a level  |
 //! | `SEEKWIRE_STATS`          | file or directory for counters                                       |
+//! | `SEEKWIRE_SUMMARY`        | directory for the counters that `seekwire run` sums up               |
 //! | `SEEKWIRE_SPIN_US`        | how long to spin before sleeping; 0: never; default: adaptive        |
 //! | `SEEKWIRE_SEGMENT_SIZE`   | bytes of a segment                                                   |
 //! | `SEEKWIRE_SEGMENTS`       | segments of a pool                                                   |
@@ -23,12 +24,12 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::OnceLock;
 
 use seekwire_transport::layout::Geometry;
-use seekwire_transport::seek::Way;
+use seekwire_transport::seek::SeekMethod;
 use seekwire_transport::spin::SpinPolicy;
 use seekwire_transport::sys::host;
 use tracing::level_filters::LevelFilter;
@@ -44,6 +45,8 @@ pub struct Config {
     pub log: Option<Log>,
     /// Where counters go.
     pub stats: Option<PathBuf>,
+    /// Where they go as well, for the summary of `seekwire run`.
+    pub summary: Option<PathBuf>,
     /// How long to spin before sleeping.
     pub spin: SpinPolicy,
     /// Ring and pool of each connection, per direction.
@@ -59,7 +62,7 @@ pub struct Config {
     /// size.
     pub seek_switch: Option<u32>,
     /// The first way that is tried to take bytes out of the middle of TCP.
-    pub seek_way: Way,
+    pub seek_method: SeekMethod,
     /// Number of system call filters that were tested and may be installed when the process starts.
     pub seccomp: u32,
     /// Bytes on the ring after which a connection goes back to TCP.
@@ -104,6 +107,13 @@ impl Config {
         CONFIG.get_or_init(Self::from_env)
     }
 
+    /// The directory for the summary, as long as it is there: a process may outlive the command that
+    /// has made it, and then another user can make one with its name.
+    #[must_use]
+    pub fn summary_directory(&self) -> Option<&Path> {
+        self.summary.as_deref().filter(|directory| host::is_private(directory).unwrap_or(false))
+    }
+
     /// Reads the environment.
     #[must_use]
     pub fn from_env() -> Self {
@@ -127,6 +137,7 @@ impl Config {
             dir: read.directory(),
             log: read.log(),
             stats: read.value("SEEKWIRE_STATS").map(PathBuf::from),
+            summary: read.value("SEEKWIRE_SUMMARY").map(PathBuf::from),
             spin: spin.map_or(SpinPolicy::default(), |us| SpinPolicy::Fixed(us * 1000)),
             geometry: read.geometry(),
             threshold: threshold.unwrap_or(THRESHOLD).max(1),
@@ -135,12 +146,12 @@ impl Config {
                 .number("SEEKWIRE_SEEK_MEMORY", MAX_SEEK_MEMORY)
                 .unwrap_or(SEEK_MEMORY),
             seek_switch: read.number("SEEKWIRE_SEEK_SWITCH", u32::MAX),
-            seek_way: read.choice(
+            seek_method: read.choice(
                 "SEEKWIRE_SEEK_WAY",
-                &Way::ALL.map(Way::name),
+                &SeekMethod::ALL.map(SeekMethod::name),
                 |name| name.parse().ok(),
-                Way::Module,
-                Way::Module,
+                SeekMethod::Module,
+                SeekMethod::Module,
             ),
             seccomp: read.number("SEEKWIRE_SECCOMP", u32::MAX - 1).unwrap_or(0),
             fall_back_after: read.number("SEEKWIRE_FALLBACK_AFTER", u64::MAX),
@@ -270,7 +281,7 @@ mod tests {
         assert_eq!(config.spin, SpinPolicy::default());
         assert_eq!((config.threshold, config.threshold_bytes), (THRESHOLD, THRESHOLD_BYTES));
         assert!(config.dir.is_absolute());
-        assert_eq!((config.log, config.stats), (None, None));
+        assert_eq!((config.log, config.stats, config.summary), (None, None, None));
     }
 
     #[test]
@@ -280,6 +291,7 @@ mod tests {
             "SEEKWIRE_DIR",
             "SEEKWIRE_LOG",
             "SEEKWIRE_STATS",
+            "SEEKWIRE_SUMMARY",
             "SEEKWIRE_SPIN_US",
             "SEEKWIRE_SEGMENT_SIZE",
             "SEEKWIRE_SEGMENTS",
@@ -310,6 +322,7 @@ mod tests {
             ("SEEKWIRE_DIR", "/run/x"),
             ("SEEKWIRE_LOG", "/a:b/c:debug"),
             ("SEEKWIRE_STATS", "%p"),
+            ("SEEKWIRE_SUMMARY", "/run/y"),
             ("SEEKWIRE_SPIN_US", "7"),
             ("SEEKWIRE_SEGMENT_SIZE", "8192"),
             ("SEEKWIRE_SEGMENTS", "32"),
@@ -326,12 +339,13 @@ mod tests {
         let log = Log { target: "/a:b/c".into(), level: LevelFilter::DEBUG };
         assert_eq!(config.log, Some(log));
         assert_eq!(config.stats, Some("%p".into()));
+        assert_eq!(config.summary, Some("/run/y".into()));
         assert_eq!(config.spin, SpinPolicy::Fixed(7000));
         assert_eq!((config.geometry.segment_size(), config.geometry.segments()), (8192, 32));
         // The bytes that these calls move do not count.
         assert_eq!((config.threshold, config.threshold_bytes), (1_000_000, u64::MAX));
         assert_eq!((config.seek_memory, config.seek_switch), (0, Some(u32::MAX)));
-        assert_eq!((config.seek_way, config.fall_back_after), (Way::Drain, Some(0)));
+        assert_eq!((config.seek_method, config.fall_back_after), (SeekMethod::Drain, Some(0)));
         assert_eq!(config.seccomp, 2);
     }
 
@@ -360,7 +374,10 @@ mod tests {
                 assert!(complaint.contains(&format!("{name}={value}")), "{complaint}");
                 assert!(complaint.contains(possible), "{complaint}");
                 assert_eq!(config.geometry, Geometry::default());
-                assert_eq!((config.spin, config.seek_way), (SpinPolicy::default(), Way::Module));
+                assert_eq!(
+                    (config.spin, config.seek_method),
+                    (SpinPolicy::default(), SeekMethod::Module)
+                );
                 assert_eq!((config.threshold, config.seek_memory), (THRESHOLD, SEEK_MEMORY));
                 // When in doubt, TCP.
                 assert_eq!(config.enabled, name != "SEEKWIRE");
@@ -385,5 +402,25 @@ mod tests {
             PathBuf::from("/run/user/7/seekwire")
         );
         assert!(config(&[("XDG_RUNTIME_DIR", "relative")]).dir.starts_with("/dev/shm"));
+    }
+
+    #[test]
+    fn counters_for_a_summary_go_only_where_nobody_else_can_write() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let place = tempfile::tempdir().unwrap();
+        let directory = place.path().join("summary");
+        let config =
+            Config::of(|name| (name == "SEEKWIRE_SUMMARY").then(|| directory.clone().into()));
+        assert_eq!(config.summary_directory(), None, "gone");
+        let another = place.path().join("another");
+        std::fs::create_dir(&another).unwrap();
+        symlink(&another, &directory).unwrap();
+        std::fs::set_permissions(&another, PermissionsExt::from_mode(0o700)).unwrap();
+        assert_eq!(config.summary_directory(), None, "a link");
+        std::fs::remove_file(&directory).unwrap();
+        std::fs::rename(&another, &directory).unwrap();
+        assert_eq!(config.summary_directory(), Some(&*directory));
+        std::fs::set_permissions(&directory, PermissionsExt::from_mode(0o755)).unwrap();
+        assert_eq!(config.summary_directory(), None, "open to others");
     }
 }

@@ -91,15 +91,15 @@ fn fullest() -> Option<Usage> {
         let bytes = file::read(Path::new(path)).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     };
-    let found = groups(&text("/proc/self/mountinfo"), &text("/proc/self/cgroup"))
+    let fullest = groups(&text("/proc/self/mountinfo"), &text("/proc/self/cgroup"))
         .into_iter()
         .filter_map(|(group, version)| version.usage(&group))
         .min_by_key(Usage::room);
-    if found.is_none() {
+    if fullest.is_none() {
         let now = u64::try_from(now.as_millis()).unwrap_or(0);
         UNLIMITED.store(now, Ordering::Relaxed);
     }
-    found
+    fullest
 }
 
 #[derive(Copy, Clone, Debug, Eq, PartialEq)]
@@ -119,7 +119,7 @@ fn groups(mounts: &str, membership: &str) -> Vec<(PathBuf, Version)> {
             controllers.split(',').any(|name| name == controller).then_some(path)
         })
     };
-    let mut found = Vec::new();
+    let mut groups = Vec::new();
     for line in mounts.lines() {
         let Some((place, kind)) = line.split_once(" - ") else { continue };
         let mut place = place.split(' ').skip(3);
@@ -138,9 +138,9 @@ fn groups(mounts: &str, membership: &str) -> Vec<(PathBuf, Version)> {
         let (Some(inside), point) = (inside, Path::new(point)) else { continue };
         let group = point.join(inside);
         let outwards = group.ancestors().take_while(|path| path.starts_with(point));
-        found.extend(outwards.map(|path| (path.to_owned(), version)));
+        groups.extend(outwards.map(|path| (path.to_owned(), version)));
     }
-    found
+    groups
 }
 
 impl Version {

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use seekwire_transport::mem::granted;
-use seekwire_transport::sys::proof;
+use seekwire_transport::sys::{proof, thread};
 
 use crate::held_file;
 
@@ -109,6 +109,11 @@ pub fn before_fork() {
     }
 }
 
+/// Whether a thread is about to fork.
+pub(crate) fn is_under_way() -> bool {
+    INSIDE.load(Ordering::Acquire) & FORKING != 0
+}
+
 /// To be called after fork() in the parent.
 pub fn after_fork_parent() {
     INSIDE.fetch_and(!FORKING, Ordering::Release);
@@ -124,6 +129,7 @@ pub(crate) fn has_lost_memory() -> bool {
 /// To be called after fork() in the child.
 pub fn after_fork_child() {
     INSIDE.store(own(), Ordering::Release);
+    thread::forget_namespace();
     if let Err(error) = granted::after_fork_child() {
         LOST_MEMORY.store(true, Ordering::Relaxed);
         tracing::error!("this process cannot use memory of another machine any more: {error}");
@@ -132,17 +138,12 @@ pub fn after_fork_child() {
     proof::after_fork_child();
 }
 
-/// Held by tests of this process that enter, or that count the threads inside.
-#[cfg(test)]
-pub(crate) static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_fork_waits_for_others_and_holds_them_off_but_not_for_itself() {
-        let _alone = ALONE.lock();
         let outer = enter();
         let (entered, order) = (std::sync::Barrier::new(2), AtomicU32::new(0));
         std::thread::scope(|scope| {
@@ -163,8 +164,9 @@ mod tests {
             assert_eq!(order.swap(2, Ordering::Relaxed), 1, "forked while a thread was inside");
             after_fork_parent();
         });
-        assert_eq!(INSIDE.load(Ordering::Relaxed), 1);
+        // Other tests of this process enter as well.
+        assert_eq!(own(), 1);
         drop(outer);
-        assert_eq!(INSIDE.load(Ordering::Relaxed), 0);
+        assert_eq!(own(), 0);
     }
 }

@@ -4,13 +4,13 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use seekwire_transport::sys::Fd;
-use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::fd::PrivateFd;
 
 /// A duplicate of the socket on which calls sleep; none once it is closed.
 #[derive(Debug)]
 pub(crate) struct HeldFile {
     fd: Fd,
-    placed: Mutex<Option<Placed>>,
+    placed: Mutex<Option<PrivateFd>>,
 }
 
 /// Files whose number the application has closed. A forked child has no calls that sleep on them,
@@ -19,7 +19,7 @@ static NUMBERLESS: Mutex<Vec<Arc<HeldFile>>> = Mutex::new(Vec::new());
 
 impl HeldFile {
     pub(crate) fn duplicate(fd: Fd) -> Option<Arc<Self>> {
-        let placed = Placed::duplicate(fd).ok()?;
+        let placed = PrivateFd::duplicate(fd).ok()?;
         Some(Arc::new(Self { fd: placed.fd(), placed: Mutex::new(Some(placed)) }))
     }
 

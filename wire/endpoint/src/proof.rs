@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 
 use seekwire_protocol::{FourTuple, Reason};
-use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::fd::PrivateFd;
 use seekwire_transport::sys::unix::Sender;
 use seekwire_transport::sys::{Fd, diag, host, proof};
 
@@ -19,7 +19,7 @@ use std::os::fd::AsFd;
 ///
 /// # Errors
 /// The reason that keeps the connection on TCP.
-pub(crate) fn own(socket: Fd) -> Result<Placed, Reason> {
+pub(crate) fn own(socket: Fd) -> Result<PrivateFd, Reason> {
     proof::of(socket).map_err(|error| impossible(&error))
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn own(socket: Fd) -> Result<Placed, Reason> {
 ///
 /// # Errors
 /// The reason that keeps the connection on TCP.
-pub(crate) fn other_end(tuple: &FourTuple) -> Result<diag::Socket, Reason> {
+pub(crate) fn other_end(tuple: &FourTuple) -> Result<diag::DiagSocket, Reason> {
     let (local, peer) = (SocketAddr::from(tuple.peer), SocketAddr::from(tuple.local));
     match diag::find(local, peer, tuple.namespace) {
         Ok(Some(socket)) if socket.user == host::user() => Ok(socket),
@@ -48,7 +48,7 @@ pub(crate) fn other_end(tuple: &FourTuple) -> Result<diag::Socket, Reason> {
 pub(crate) fn verify(
     socket: Fd,
     tuple: &FourTuple,
-    proof: &Placed,
+    proof: &PrivateFd,
     sender: Option<Sender>,
 ) -> Result<Sender, Reason> {
     verify_holder(other_end(tuple)?, socket, tuple, proof, sender)
@@ -56,15 +56,15 @@ pub(crate) fn verify(
 
 /// As [`verify`], if the other end was `other_end` a moment ago.
 fn verify_holder(
-    other: diag::Socket,
+    other: diag::DiagSocket,
     socket: Fd,
     tuple: &FourTuple,
-    proof: &Placed,
+    proof: &PrivateFd,
     sender: Option<Sender>,
 ) -> Result<Sender, Reason> {
-    let known = sender.filter(|sender| sender.user == host::user());
-    let known = known.and_then(|sender| Some((sender, sender.identity?)));
-    let Some((sender, identity)) = known else {
+    let proven = sender.filter(|sender| sender.user == host::user());
+    let proven = proven.and_then(|sender| Some((sender, sender.identity?)));
+    let Some((sender, identity)) = proven else {
         tracing::warn!(
             "{tuple}: stays on TCP, the kernel does not say which process offers memory"
         );

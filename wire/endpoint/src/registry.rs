@@ -14,7 +14,7 @@
 //!
 //! Slot (32 words of 8 bytes): state and pid | token | local address x2 | peer address x2 | ports |
 //! namespace | rendezvous nonce | signal | role, carriers, reason | 4 byte counts | program x4 |
-//! pid namespace | link x4 | ports of the line
+//! pid namespace | link x4 | ports of the wake channel
 
 use std::fs;
 use std::io;
@@ -57,7 +57,7 @@ const COUNTS: usize = 11;
 const PROGRAM: usize = 15;
 const PID_NAMESPACE: usize = 19;
 const LINK: usize = 20;
-const LINE: usize = 24;
+const WAKE_PORTS: usize = 24;
 
 /// State of a slot, in the low half of its first word; the high half is the process. While the slot
 /// is claimed, the bits between hold the first bits of the rendezvous nonce, since the slot's word
@@ -114,7 +114,7 @@ impl OpenError {
 
 /// One connection as `seekwire status` shows it.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct RegistryEntry {
     /// The process that holds this end, as its own pid namespace numbers it.
     pub pid: u32,
     /// True if that is another namespace than the caller's.
@@ -143,9 +143,9 @@ pub struct Entry {
     pub reason: Option<Reason>,
     /// The link to the machine that has the peer's address.
     pub link: Option<String>,
-    /// The ports of the line to the other machine, this end's first: a connection of the library's
-    /// own between the same addresses.
-    pub line: Option<(u16, u16)>,
+    /// The ports of the wake channel to the other machine, this end's first: a connection of the
+    /// library's own between the same addresses.
+    pub wake_ports: Option<(u16, u16)>,
     /// Whether the process still exists.
     pub alive: bool,
 }
@@ -157,8 +157,8 @@ pub(crate) struct Holder {
     pub(crate) rendezvous: PathBuf,
 }
 
-/// Builds with another layout use another file: their connections do not meet, and neither disturbs
-/// the other.
+/// Builds with another layout use another file: their connections do not find each other, and
+/// neither disturbs the other.
 fn file_name() -> String {
     format!("registry-{LAYOUT}")
 }
@@ -190,8 +190,7 @@ impl Registry {
             }
             _ => {}
         }
-        let found = fs::symlink_metadata(dir).map_err(directory)?;
-        if !found.is_dir() || found.uid() != host::user() || found.mode() & 0o077 != 0 {
+        if !host::is_private(dir).map_err(directory)? {
             return Err(OpenError::NotPrivate(dir.to_owned()));
         }
         let path = dir.join(file_name());
@@ -199,7 +198,7 @@ impl Registry {
         let registry = Self { memory, dir: dir.to_owned() };
         let magic = registry.memory.word(0);
         match magic.compare_exchange(0, MAGIC, Ordering::AcqRel, Ordering::Acquire) {
-            Err(found) if found != MAGIC => registry.begin_anew(found),
+            Err(magic) if magic != MAGIC => registry.begin_anew(magic),
             _ => {}
         }
         Ok(registry)
@@ -208,11 +207,11 @@ impl Registry {
     /// Clears a file that was overwritten with something else, perhaps including the slots:
     /// otherwise no process could enter a connection. The entries are hints, so none is missed. The
     /// file stays, since other processes have it mapped. Only the process that replaces the word
-    /// that was `found` clears it.
+    /// that read `old_magic` clears it.
     #[cold]
-    fn begin_anew(&self, found: u64) {
+    fn begin_anew(&self, old_magic: u64) {
         let magic = self.memory.word(0);
-        if magic.compare_exchange(found, MAGIC, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        if magic.compare_exchange(old_magic, MAGIC, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return;
         }
         tracing::warn!(
@@ -263,7 +262,7 @@ impl Registry {
 
     /// All connections that are entered now.
     #[must_use]
-    pub fn entries(&self) -> Vec<Entry> {
+    pub fn entries(&self) -> Vec<RegistryEntry> {
         (0..SLOTS)
             .filter(|index| self.is_used(*index))
             .filter_map(|index| self.entry(index))
@@ -288,7 +287,7 @@ impl Registry {
         self.word(index, word).store(value, Ordering::Relaxed);
     }
 
-    fn entry(&self, index: u32) -> Option<Entry> {
+    fn entry(&self, index: u32) -> Option<RegistryEntry> {
         let state = self.word(index, STATE).load(Ordering::Acquire);
         if state & 0xffff_ffff != LIVE {
             return None;
@@ -309,7 +308,7 @@ impl Registry {
             true => self.is_stale(index).is_none(),
             false => thread::process_is_alive(pid),
         };
-        Some(Entry {
+        Some(RegistryEntry {
             pid,
             is_elsewhere,
             program: name(PROGRAM),
@@ -324,7 +323,7 @@ impl Registry {
             rx_ring: count(3),
             reason: Reason::from_code(attributes >> 24 & 0xff),
             link: Some(name(LINK)).filter(|name| !name.is_empty()),
-            line: match self.load(index, LINE) {
+            wake_ports: match self.load(index, WAKE_PORTS) {
                 0 => None,
                 ports => Some(((ports >> 16) as u16, ports as u16)),
             },
@@ -366,7 +365,12 @@ impl Registry {
     }
 
     /// Enters a connection of this process.
-    pub(crate) fn enter(&'static self, tuple: &FourTuple, role: Role, nonce: u64) -> Option<Slot> {
+    pub(crate) fn enter(
+        &'static self,
+        tuple: &FourTuple,
+        role: Role,
+        nonce: u64,
+    ) -> Option<RegistrySlot> {
         let pid = thread::process_id();
         let claimed = claim_of(pid, nonce);
         let claim = |index: u32, from: u64| {
@@ -405,7 +409,7 @@ impl Registry {
         // Before any process can find it.
         rendezvous::expect(SlotRef { index, token });
         self.word(index, STATE).store(u64::from(pid) << 32 | LIVE, Ordering::Release);
-        let slot = Slot { registry: self, slot: SlotRef { index, token }, pid };
+        let slot = RegistrySlot { registry: self, slot: SlotRef { index, token }, pid };
         patient_lock(&OWN_SLOTS)?.push(index);
         Some(slot)
     }
@@ -477,13 +481,13 @@ static OWN_SLOTS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 /// One entry of this process; removed from the table when dropped.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct RegistrySlot {
     registry: &'static Registry,
     slot: SlotRef,
     pid: u32,
 }
 
-impl Slot {
+impl RegistrySlot {
     pub(crate) fn slot(&self) -> SlotRef {
         self.slot
     }
@@ -522,9 +526,9 @@ impl Slot {
         }
     }
 
-    /// Shows the ports of the line to the other machine, this end's first.
-    pub(crate) fn show_line(&self, (own, peer): (u16, u16)) {
-        self.registry.store(self.slot.index, LINE, u64::from(own) << 16 | u64::from(peer));
+    /// Shows the ports of the wake channel to the other machine.
+    pub(crate) fn show_wake_ports(&self, own: u16, peer: u16) {
+        self.registry.store(self.slot.index, WAKE_PORTS, u64::from(own) << 16 | u64::from(peer));
     }
 
     #[inline]
@@ -540,7 +544,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for RegistrySlot {
     fn drop(&mut self) {
         if self.is_ours() && self.registry.load(self.slot.index, TOKEN) == self.slot.token {
             self.registry.free(self.slot.index);

@@ -16,10 +16,11 @@ use std::sync::Mutex;
 
 use seekwire_protocol::Reason;
 use seekwire_protocol::offer::{DATAGRAM, Datagram, SlotRef};
-use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::fd::PrivateFd;
 use seekwire_transport::sys::unix::Sender;
 use seekwire_transport::sys::{file, host, thread, unix};
 
+use crate::config::Config;
 use crate::fork::{Locked, patient_lock};
 use crate::scarcity;
 
@@ -27,7 +28,7 @@ use crate::scarcity;
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) datagram: Datagram,
-    pub(crate) descriptors: Vec<Placed>,
+    pub(crate) descriptors: Vec<PrivateFd>,
     pub(crate) sender: Sender,
 }
 
@@ -84,12 +85,21 @@ pub(crate) fn nonce(dir: &Path, clear_up: impl Fn(u32, u64)) -> Result<u64, Reas
     match unix::DatagramSocket::bind(&path) {
         Ok(socket) => {
             *guard = Some(Rendezvous { pid, nonce, path, socket, boxes: HashMap::default() });
+            announce_counters(pid);
             Ok(nonce)
         }
         Err(error) => {
             tracing::error!("no rendezvous at {}: {error}", path.display());
             Err(scarcity::reason_of(&error).unwrap_or(Reason::NoRegistry))
         }
+    }
+}
+
+/// Shows `seekwire run` that this process will write counters, unless it is killed.
+fn announce_counters(pid: u32) {
+    if let Some(directory) = Config::get().summary_directory() {
+        // The directory may go at any time.
+        let _ = file::write(&directory.join(format!("{pid}.begun")), b"");
     }
 }
 
@@ -122,21 +132,25 @@ pub(crate) fn datagrams(slot: SlotRef) -> Vec<Received> {
     let Some(rendezvous) = guard.as_mut().and_then(|guard| guard.as_mut()) else {
         return Vec::new();
     };
-    let late = rendezvous.take_out();
+    let unclaimed = rendezvous.take_out();
     let mine = rendezvous.boxes.get_mut(&key(slot)).map(std::mem::take).unwrap_or_default();
     drop(guard);
-    drop(late);
+    drop(unclaimed);
     mine
 }
 
+/// Maximum number of datagrams to take out in one call: a process that keeps sending does not hold
+/// it up for ever.
+const AT_ONCE: usize = 1024;
+
 impl Rendezvous {
-    /// Takes out all datagrams that have arrived. Returns those without a box, for the caller to
+    /// Takes out the datagrams that have arrived. Returns those without a box, for the caller to
     /// drop when it no longer holds the lock.
     #[must_use]
     fn take_out(&mut self) -> Vec<Received> {
-        let mut late = Vec::new();
+        let mut unclaimed = Vec::new();
         let mut bytes = [0; DATAGRAM + 1];
-        loop {
+        for _ in 0..AT_ONCE {
             match self.socket.receive(&mut bytes) {
                 Ok(Some(delivery)) => {
                     let Some(sender) = delivery.sender else { continue };
@@ -150,7 +164,7 @@ impl Rendezvous {
                                 Received { datagram, descriptors: delivery.descriptors, sender };
                             match self.boxes.get_mut(&key(datagram.target)) {
                                 Some(kept) if kept.len() < KEPT => kept.push(received),
-                                _ => late.push(received),
+                                _ => unclaimed.push(received),
                             }
                         }
                         Err(error) => {
@@ -168,7 +182,7 @@ impl Rendezvous {
                 }
             }
         }
-        late
+        unclaimed
     }
 }
 

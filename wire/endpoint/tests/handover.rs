@@ -68,10 +68,10 @@ impl End {
         bytes
     }
 
-    /// Waits until the peer's wish was met.
+    /// Waits until the peer's request was served.
     fn serve(&self) {
         while self.connection.tx_on_ring() {
-            self.connection.attend();
+            self.connection.service_peer();
             std::thread::yield_now();
         }
     }
@@ -179,7 +179,7 @@ fn a_reset_in_the_midst_of_what_is_retransmitted_is_no_end_of_the_stream() {
         assert!(client.connection.retransmits());
         socket::reset(server.connection.fd());
         while client.connection.retransmits() {
-            client.connection.attend();
+            client.connection.service_peer();
             std::thread::yield_now();
         }
         let mut buf = [0; 10];

@@ -15,10 +15,12 @@ use std::sync::atomic::{Ordering, fence};
 
 use seekwire_protocol::Endpoint;
 
+use crate::address::is_usable;
 use crate::half::HalfMemory;
 use crate::layout::{MAX_ADDRESSES, header};
-use crate::link::{Inner, Link};
+use crate::link::Link;
 use crate::peers::Peers;
+use crate::region::Inner;
 
 /// Maximum number of addresses of a machine.
 pub const MOST: usize = MAX_ADDRESSES;
@@ -46,29 +48,6 @@ pub struct Answer {
     pub there: IpAddr,
 }
 
-/// True if an address can be that of another machine for every observer: not a loopback, multicast
-/// or unspecified address, nor one that is ambiguous without an interface name.
-#[must_use]
-pub fn is_usable(address: IpAddr) -> bool {
-    let is_link_local = match address.to_canonical() {
-        IpAddr::V4(v4) => v4.is_link_local(),
-        IpAddr::V6(v6) => v6.segments()[0] & 0xffc0 == 0xfe80,
-    };
-    is_of_another(address) && !is_link_local
-}
-
-/// True if an address can be that of another machine for an observer that may share its network.
-pub(crate) fn is_of_another(address: IpAddr) -> bool {
-    match address.to_canonical() {
-        IpAddr::V4(v4) => {
-            let first = v4.octets()[0];
-            // From 224 on: multicast and reserved addresses.
-            !(first == 0 || first >= 224 || v4.is_loopback())
-        }
-        IpAddr::V6(v6) => !(v6.is_unspecified() || v6.is_loopback() || v6.is_multicast()),
-    }
-}
-
 impl Published {
     /// Removes unusable addresses and duplicates, and cuts the list at the limit.
     #[must_use]
@@ -85,7 +64,7 @@ impl Published {
 impl Link {
     /// Stores the agent's port and addresses in this machine's half. Only the agent calls this,
     /// from one thread.
-    pub fn publish(&self, said: &Published) {
+    pub fn publish(&self, published: &Published) {
         let Inner { own, .. } = &*self.0;
         // After another attachment, another agent may have published something.
         if !self.0.is_current() {
@@ -94,8 +73,8 @@ impl Link {
         let sequence = own.header(header::SEQUENCE).load(Ordering::Relaxed) | 1;
         own.header(header::SEQUENCE).store(sequence, Ordering::Relaxed);
         fence(Ordering::Release);
-        let addresses = &said.addresses[..said.addresses.len().min(MOST)];
-        own.header(header::AGENT).store(said.port.into(), Ordering::Relaxed);
+        let addresses = &published.addresses[..published.addresses.len().min(MOST)];
+        own.header(header::AGENT).store(published.port.into(), Ordering::Relaxed);
         own.header(header::COUNT).store(addresses.len() as u64, Ordering::Relaxed);
         for (at, address) in addresses.iter().enumerate() {
             store(own, header::ADDRESSES + at * 16, number(*address));
@@ -214,37 +193,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_leads_to_another_machine_is_usable() {
-        for address in ["10.0.0.2", "198.18.0.1", "172.17.0.1", "fd00::2", "2001:db8::1"] {
-            assert!(is_usable(address.parse().unwrap()), "{address}");
-        }
-        for address in [
-            "0.0.0.0",
-            "0.1.2.3",
-            "127.0.0.1",
-            "127.9.9.9",
-            "169.254.1.1",
-            "224.0.0.1",
-            "240.0.0.1",
-            "255.255.255.255",
-            "::",
-            "::1",
-            "fe80::1",
-            "febf::1",
-            "ff02::1",
-            "::ffff:127.0.0.1",
-            "::ffff:0.0.0.0",
-            "::ffff:169.254.0.1",
-        ] {
-            assert!(!is_usable(address.parse().unwrap()), "{address}");
-        }
-    }
-
-    #[test]
     fn what_is_published_is_in_order_once_and_not_too_much() {
         let ip = |text: &str| -> IpAddr { text.parse().unwrap() };
-        let said = ["10.0.0.2", "::ffff:10.0.0.1", "10.0.0.1", "::1", "fd00::1"].map(ip);
-        let published = Published::new(967, said);
+        let addresses = ["10.0.0.2", "::ffff:10.0.0.1", "10.0.0.1", "::1", "fd00::1"].map(ip);
+        let published = Published::new(967, addresses);
         assert_eq!(published.addresses, [ip("10.0.0.1"), ip("10.0.0.2"), ip("fd00::1")]);
         let many = (0..1000u32).map(|at| IpAddr::V4((0x0a00_0000 + at).into()));
         assert_eq!(Published::new(967, many).addresses.len(), MOST);

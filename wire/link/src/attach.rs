@@ -1,36 +1,24 @@
 //! Attaching a machine to a link.
 
-use std::fs::Permissions;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
-use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
+use rustix::fs::FallocateFlags;
 use seekwire_transport::Errno;
-use seekwire_transport::sys::fd::Opened;
-use seekwire_transport::sys::lease::Kind;
+use seekwire_transport::sys::host;
+use seekwire_transport::sys::ofd_lock::LockMode;
 use seekwire_transport::sys::signal::without_signals;
-use seekwire_transport::sys::{file, host};
 
+use crate::access::{Access, alone, give_access, make_directory};
 use crate::error::LinkError;
 use crate::half::HalfMemory;
 use crate::holder;
 use crate::layout::Layout;
-use crate::link::open_region;
-use crate::map::{Definition, Provider};
+use crate::map::Definition;
 use crate::provider::Memory;
-use crate::state::{self, Identity, StateFile, give_access};
-use crate::status::pids;
+use crate::region::open_region;
+use crate::state::{self, RegionId, StateFile, pids};
 use crate::xen;
-
-/// The users of a link on this machine: those who may read and write the state file.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Access {
-    /// The mode of the state file, see chmod(2).
-    pub mode: u32,
-    /// Its group. If `None`, the group of the process that attaches.
-    pub group: Option<u32>,
-}
 
 /// The result of attaching.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -50,7 +38,10 @@ pub(crate) fn attach(
     let of_directory = |error| LinkError::of(directory, error);
     make_directory(directory).map_err(of_directory)?;
     let _alone = alone(directory).map_err(of_directory)?;
-    xen::prepare(definition, directory, access)?;
+    xen::prepare(definition, directory, access).map_err(|source| LinkError::Provider {
+        name: definition.name.clone(),
+        source: source.into(),
+    })?;
     let (region, identity, layout) = open_region(definition, directory, holder::COMMANDS)?;
     let of_region = |source| LinkError::Region { place: definition.provider.to_string(), source };
     let own = half(definition, &region, layout).map_err(of_region)?;
@@ -79,7 +70,7 @@ pub(crate) fn attach(
         // The users of the old file go back to TCP.
         old.set_detached();
         if old.is_of(identity) {
-            let is_free = old.lock_mapped(Kind::Exclusive).map_err(of_state)?
+            let is_free = old.lock_mapped(LockMode::Exclusive).map_err(of_state)?
                 && !old.is_leased().map_err(of_state)?;
             if !is_free {
                 return Err(LinkError::InUse { name: definition.name.clone(), pids: pids(old) });
@@ -95,23 +86,12 @@ pub(crate) fn attach(
     Ok(Attached::Anew)
 }
 
-pub(crate) fn make_directory(directory: &Path) -> io::Result<()> {
-    std::fs::DirBuilder::new().recursive(true).mode(0o755).create(directory)
-}
-
-/// While this file is open, nobody else attaches links of this directory. Only root may open it, so
-/// nobody else can lock root out.
-pub(crate) fn alone(directory: &Path) -> io::Result<Opened> {
-    let flags = OFlags::RDWR.union(OFlags::CREATE).union(OFlags::NOFOLLOW);
-    let file = file::open(&directory.join(".lock"), flags, 0o600)?;
-    rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))?;
-    Ok(file)
-}
-
 /// This machine's half. Allocates memory for the whole region, because programs of this machine
 /// also read the other half.
 fn half(definition: &Definition, region: &Memory, layout: Layout) -> io::Result<HalfMemory> {
-    if let (Provider::File(_), Some(region)) = (&definition.provider, region.file()) {
+    if definition.provider.has_holes()
+        && let Some(region) = region.file()
+    {
         let len = layout.length() as u64;
         // Touching a page that cannot be allocated later would raise SIGBUS.
         without_signals(|| match rustix::fs::fallocate(region, FallocateFlags::empty(), 0, len) {
@@ -125,7 +105,7 @@ fn half(definition: &Definition, region: &Memory, layout: Layout) -> io::Result<
 /// The state file, if there is one of this version.
 fn existing(definition: &Definition, path: &Path) -> Result<Option<StateFile>, LinkError> {
     match StateFile::open(path) {
-        Ok(found) => Ok(Some(found)),
+        Ok(file) => Ok(Some(file)),
         Err(LinkError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
         // A file of another version, or not a state file: it is replaced, unless processes use it.
         Err(LinkError::OtherLayout(_)) => {
@@ -137,36 +117,28 @@ fn existing(definition: &Definition, path: &Path) -> Result<Option<StateFile>, L
     }
 }
 
-fn is_in_use_as_it_is(old: &StateFile, own: &HalfMemory, identity: Identity) -> bool {
+fn is_in_use_as_it_is(old: &StateFile, own: &HalfMemory, identity: RegionId) -> bool {
     is_its_own(old, own, identity)
         && !old.is_detached()
         && own.read_header().is_some_and(|header| !header.is_detached)
 }
 
 /// True if this machine has detached, and nothing else has changed.
-fn is_detached_as_it_is(old: &StateFile, own: &HalfMemory, identity: Identity) -> bool {
+fn is_detached_as_it_is(old: &StateFile, own: &HalfMemory, identity: RegionId) -> bool {
     is_its_own(old, own, identity) && old.is_whole() && old.is_mapped().unwrap_or(true)
 }
 
 /// True if this machine has attached the region since it booted, and nobody else has attached here
 /// since then.
-fn is_its_own(old: &StateFile, own: &HalfMemory, identity: Identity) -> bool {
+fn is_its_own(old: &StateFile, own: &HalfMemory, identity: RegionId) -> bool {
     old.is_of(identity)
         && old.is_of_this_start()
         && own.read_header().is_some_and(|header| header.token == old.token())
 }
 
 fn give_device(definition: &Definition, region: &Memory, access: Access) -> io::Result<()> {
-    match (&definition.provider, region.file(), access.group) {
-        (Provider::Ivshmem(_), Some(region), Some(_)) => give_access(region, access),
+    match (region.file(), access.group) {
+        (Some(region), Some(_)) if definition.provider.is_device() => give_access(region, access),
         _ => Ok(()),
     }
-}
-
-/// Sets the group and mode of the file at a path.
-pub(crate) fn give_access_at(path: &Path, access: Access) -> io::Result<()> {
-    if access.group.is_some() {
-        std::os::unix::fs::chown(path, None, access.group)?;
-    }
-    std::fs::set_permissions(path, Permissions::from_mode(access.mode & 0o777))
 }

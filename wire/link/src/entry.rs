@@ -3,50 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use seekwire_protocol::{FourTuple, Reason, Role};
-use seekwire_transport::sys::fd::Placed;
+use seekwire_protocol::{FourTuple, Role};
+use seekwire_transport::sys::fd::PrivateFd;
 use seekwire_transport::sys::{host, thread};
 
+use crate::allocation::Table;
 use crate::error::EnterError;
-use crate::half::{Entered, Introduced};
+use crate::half::{Entered, EntryState, Introduced, TcpCounts, Word};
 use crate::layout::PAGE;
-use crate::link::Inner;
-use crate::table::Table;
-
-/// Byte counts of TCP, as the kernel of the reporting end keeps them.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Counts {
-    /// Bytes passed to the kernel.
-    pub sent: u64,
-    /// Bytes received by the kernel.
-    pub received: u64,
-    /// Sent bytes that the other end has acknowledged.
-    pub acknowledged: u64,
-}
-
-/// The step that an end announces in its entry.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Word {
-    /// The connecting end has a place.
-    Offered(Counts),
-    /// The accepting end also has a place; or the connecting end has joined after that.
-    Granted(Counts),
-    /// The connection stays on TCP.
-    Refused(Reason),
-}
-
-/// The progress of an end, according to its entry.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum State {
-    /// It has entered.
-    Here,
-    /// [`Word::Offered`].
-    Offered,
-    /// [`Word::Granted`].
-    Granted,
-    /// [`Word::Refused`].
-    Refused(Reason),
-}
+use crate::region::Inner;
 
 /// An entry of the other machine, as it was read. Only its place is verified to lie in that
 /// machine's half; all else is that machine's claim.
@@ -57,16 +22,16 @@ pub struct Other {
     /// A number that is unique to the entry.
     pub nonce: u128,
     /// The progress of that end.
-    pub state: State,
-    /// The port at which an accepting end listens for the line.
+    pub state: EntryState,
+    /// The port at which an accepting end listens for the wake channel.
     pub port: u16,
     /// Offset and length of that end's memory in the region.
     pub place: Option<(usize, usize)>,
-    /// The byte counts that go with its [`State`].
-    pub counts: Counts,
+    /// The byte counts that go with its [`EntryState`].
+    pub counts: TcpCounts,
     /// The nonce of the entry with which it communicates, or 0.
     pub talks_to: u128,
-    /// The number that end claims to have received on the line: see [`Entry::prove`].
+    /// The number that end claims to have received on the wake channel: see [`LinkEntry::prove`].
     pub proof: u128,
     /// The port of an event channel that it offers, or of which it has the other end.
     pub channel: Option<u32>,
@@ -75,18 +40,18 @@ pub struct Other {
 }
 
 impl Other {
-    pub(crate) fn of(index: usize, found: &Entered) -> Self {
+    pub(crate) fn of(index: usize, entered: &Entered) -> Self {
         Self {
             index,
-            nonce: found.nonce,
-            state: found.state,
-            port: found.port,
-            place: found.place,
-            counts: found.counts,
-            talks_to: found.talks_to,
-            proof: found.proof,
-            channel: found.channel,
-            token: found.token,
+            nonce: entered.nonce,
+            state: entered.state,
+            port: entered.port,
+            place: entered.place,
+            counts: entered.counts,
+            talks_to: entered.talks_to,
+            proof: entered.proof,
+            channel: entered.channel,
+            token: entered.token,
         }
     }
 }
@@ -96,7 +61,7 @@ impl Other {
 /// Dropping it ends this process's part of the lease, and changes nothing else: others may go on.
 /// The last holder calls [`Self::clear`] before. Entries that were not cleared are swept by others.
 #[derive(Debug)]
-pub struct Entry {
+pub struct LinkEntry {
     link: Arc<Inner>,
     index: usize,
     nonce: u128,
@@ -106,12 +71,12 @@ pub struct Entry {
     signals: AtomicU64,
     /// An open file description of its own, so that the kernel releases its lock with the last
     /// process that has it.
-    _lease: Placed,
+    _lease: PrivateFd,
 }
 
 /// Encodes a place in one word: the numbers of its first page and of its pages. 0 is no place,
 /// since none begins with the first page of a region.
-fn packed((at, length): (usize, usize)) -> u64 {
+fn packed(at: usize, length: usize) -> u64 {
     ((at / PAGE) as u64) << 32 | (length / PAGE) as u64
 }
 
@@ -120,7 +85,7 @@ fn unpacked(place: u64) -> Option<(usize, usize)> {
     (place != 0).then(|| (pages(place >> 32), pages(place & 0xffff_ffff)))
 }
 
-impl Entry {
+impl LinkEntry {
     pub(crate) fn enter(
         link: &Arc<Inner>,
         tuple: &FourTuple,
@@ -168,9 +133,9 @@ impl Entry {
     /// it chooses.
     pub fn place(&self, bytes: usize) -> Option<usize> {
         let length = bytes.max(1).checked_next_multiple_of(PAGE)?;
-        let known = |place: (usize, usize)| (place.1 == length).then_some(place.0);
+        let if_same_length = |place: (usize, usize)| (place.1 == length).then_some(place.0);
         if let Some(place) = self.own_place() {
-            return known(place);
+            return if_same_length(place);
         }
         // A file description of its own: that of the lease would not exclude a forked child that
         // has it.
@@ -181,10 +146,10 @@ impl Entry {
         }
         // Another thread may have been first. Nobody else holds the lock now.
         if let Some(place) = self.own_place() {
-            return known(place);
+            return if_same_length(place);
         }
         let pages = table.place(self.index, length)?;
-        self.place.store(packed((pages.start, pages.len())), Ordering::Release);
+        self.place.store(packed(pages.start, pages.len()), Ordering::Release);
         Some(pages.start)
     }
 
@@ -208,10 +173,10 @@ impl Entry {
         self.place.store(0, Ordering::Release);
     }
 
-    /// Publishes the number that was received on the line, before [`Word::Granted`]. The end that
-    /// sent it then knows that the line leads to this machine.
-    pub fn prove(&self, heard: u128) {
-        self.link.own.prove(self.index, heard);
+    /// Publishes the number that was received on the wake channel, before [`Word::Granted`]. The
+    /// end that sent it then knows that the wake channel leads to this machine.
+    pub fn prove(&self, received: u128) {
+        self.link.own.prove(self.index, received);
     }
 
     /// Publishes a port of an event channel: the accepting end's offer, before [`Word::Granted`],
@@ -232,7 +197,7 @@ impl Entry {
     /// nothing.
     pub fn names(&self, other: &Other) -> bool {
         self.link.own.name(self.index, other.place, other.nonce);
-        let is_there = self.look(other).is_some_and(|found| found.place == other.place);
+        let is_there = self.look(other).is_some_and(|entered| entered.place == other.place);
         if !is_there {
             self.link.own.name(self.index, None, 0);
         }
@@ -265,9 +230,9 @@ impl Entry {
         if other.index >= self.link.layout.entries() {
             return None;
         }
-        let found = self.link.peer.read(other.index)?;
-        let is_same = found.nonce == other.nonce && found.token == other.token;
-        is_same.then(|| Other::of(other.index, &found))
+        let entered = self.link.peer.read(other.index)?;
+        let is_same = entered.nonce == other.nonce && entered.token == other.token;
+        is_same.then(|| Other::of(other.index, &entered))
     }
 
     /// Frees the entry. The last holder has closed the connection, and has unmapped the other's

@@ -145,14 +145,15 @@ mod tests {
 
     #[test]
     fn whoever_does_not_get_a_region_learns_what_may_be_the_matter() {
-        let told = |error: Errno| {
+        let advice_on = |error: Errno| {
             let place = "ivshmem 0000:00:10.0".to_owned();
             LinkError::Region { place, source: error.into() }.to_string()
         };
         assert!(
-            told(Errno::PERM).contains("0000:00:10.0: ") && told(Errno::PERM).contains("lockdown")
+            advice_on(Errno::PERM).contains("0000:00:10.0: ")
+                && advice_on(Errno::PERM).contains("lockdown")
         );
-        assert!(told(Errno::NOSPC).contains("no room"));
-        assert!(!told(Errno::INVAL).contains(';'));
+        assert!(advice_on(Errno::NOSPC).contains("no room"));
+        assert!(!advice_on(Errno::INVAL).contains(';'));
     }
 }

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use seekwire_protocol::{Endpoint, FourTuple, Reason, Role};
 use seekwire_transport::mem::Region;
 
-use crate::entry::{Counts, State, Word};
 use crate::layout::{DETACHED, Layout, MAGIC, entry, header, state};
 use crate::map::Side;
 
@@ -19,6 +18,41 @@ pub struct PeerHeader {
     pub token: u64,
     /// True if that machine no longer uses the link.
     pub is_detached: bool,
+}
+
+/// Byte counts of TCP, as the kernel of the reporting end keeps them.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct TcpCounts {
+    /// Bytes passed to the kernel.
+    pub sent: u64,
+    /// Bytes received by the kernel.
+    pub received: u64,
+    /// Sent bytes that the other end has acknowledged.
+    pub acknowledged: u64,
+}
+
+/// The step that an end announces in its entry.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Word {
+    /// The connecting end has a place.
+    Offered(TcpCounts),
+    /// The accepting end also has a place; or the connecting end has joined after that.
+    Granted(TcpCounts),
+    /// The connection stays on TCP.
+    Refused(Reason),
+}
+
+/// The progress of an end, according to its entry.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum EntryState {
+    /// It has entered.
+    Here,
+    /// [`Word::Offered`].
+    Offered,
+    /// [`Word::Granted`].
+    Granted,
+    /// [`Word::Refused`].
+    Refused(Reason),
 }
 
 /// The words of one half.
@@ -32,7 +66,7 @@ pub(crate) struct HalfMemory {
 /// The words of an entry, each read once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entered {
-    pub(crate) state: State,
+    pub(crate) state: EntryState,
     pub(crate) token: u64,
     /// The 4-tuple, without the namespace.
     pub(crate) tuple: FourTuple,
@@ -41,7 +75,7 @@ pub(crate) struct Entered {
     pub(crate) port: u16,
     /// A place in this half.
     pub(crate) place: Option<(usize, usize)>,
-    pub(crate) counts: Counts,
+    pub(crate) counts: TcpCounts,
     /// A place in the other half.
     pub(crate) names: Option<(usize, usize)>,
     pub(crate) talks_to: u128,
@@ -119,8 +153,8 @@ impl HalfMemory {
     /// The layout version of the machine that has attached here, if it is another one.
     pub(crate) fn other_layout(&self) -> Option<u16> {
         const NAME: u64 = MAGIC & 0xffff_ffff_ffff;
-        let found = self.header(header::MAGIC).load(Ordering::Acquire);
-        (found & 0xffff_ffff_ffff == NAME && found != MAGIC).then_some((found >> 48) as u16)
+        let magic = self.header(header::MAGIC).load(Ordering::Acquire);
+        (magic & 0xffff_ffff_ffff == NAME && magic != MAGIC).then_some((magic >> 48) as u16)
     }
 
     /// The machine uses the link again after it had detached.
@@ -187,7 +221,7 @@ impl HalfMemory {
         let place = |side: Side, at: usize| self.layout.place(side, load(at), load(at + 8));
         let ports = load(entry::PORTS);
         let endpoint = |word, port| Endpoint::from_parts(self.load_two(index, word), port);
-        let found = Entered {
+        let entered = Entered {
             state,
             token: load(entry::TOKEN),
             tuple: FourTuple {
@@ -199,7 +233,7 @@ impl HalfMemory {
             nonce,
             port: load(entry::PORT) as u16,
             place: place(self.side, entry::PLACE),
-            counts: Counts {
+            counts: TcpCounts {
                 sent: load(entry::SENT),
                 received: load(entry::RECEIVED),
                 acknowledged: load(entry::ACKNOWLEDGED),
@@ -214,7 +248,7 @@ impl HalfMemory {
         fence(Ordering::Acquire);
         let is_same =
             self.load(index, entry::STATE) == word && self.load_two(index, entry::NONCE) == nonce;
-        if is_same { Ok(Some(found)) } else { Err(Changed) }
+        if is_same { Ok(Some(entered)) } else { Err(Changed) }
     }
 
     /// The place of the other half that an end of this machine may have mapped, whatever the state
@@ -260,8 +294,8 @@ impl HalfMemory {
         self.store(index, entry::PLACE_LENGTH, length as u64);
     }
 
-    pub(crate) fn say(&self, index: usize, said: Word) {
-        let (word, counts) = match said {
+    pub(crate) fn say(&self, index: usize, word: Word) {
+        let (word, counts) = match word {
             Word::Offered(counts) => (state::OFFERED, Some(counts)),
             Word::Granted(counts) => (state::GRANTED, Some(counts)),
             Word::Refused(reason) => ((reason as u64) << 32 | state::REFUSED, None),
@@ -320,14 +354,14 @@ fn ports(tuple: &FourTuple) -> u64 {
 }
 
 /// `None` if the entry is free, or the word is invalid.
-fn state_of(word: u64) -> Option<State> {
+fn state_of(word: u64) -> Option<EntryState> {
     match word & 0xffff_ffff {
-        state::HERE => Some(State::Here),
-        state::OFFERED => Some(State::Offered),
-        state::GRANTED => Some(State::Granted),
+        state::HERE => Some(EntryState::Here),
+        state::OFFERED => Some(EntryState::Offered),
+        state::GRANTED => Some(EntryState::Granted),
         state::REFUSED => {
             let reason = Reason::from_code(word >> 32);
-            Some(State::Refused(reason.unwrap_or(Reason::PeerRefused)))
+            Some(EntryState::Refused(reason.unwrap_or(Reason::PeerRefused)))
         }
         _ => None,
     }

@@ -18,15 +18,11 @@ use std::time::Duration;
 use rustix::fd::AsFd;
 use seekwire_transport::Errno;
 use seekwire_transport::sys::Fd;
-use seekwire_transport::sys::fd::{Opened, Placed};
+use seekwire_transport::sys::fd::{LibraryFd, PrivateFd};
 use seekwire_transport::sys::poll::{self, Deadline, Events};
 use seekwire_transport::sys::unix::{self, Channel, DatagramSocket};
 
-use crate::attach::{Access, give_access_at};
-use crate::error::LinkError;
-use crate::map::{Definition, Provider};
-use crate::provider::ProviderError;
-use crate::{memory, xen};
+use crate::access::{Access, give_access_at};
 
 /// Bytes of an answer.
 const ANSWER: usize = 24;
@@ -103,15 +99,15 @@ impl HolderError {
 
 /// The memory of a link. It exists until this process and all that have mapped it have ended.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldMemory {
     socket: DatagramSocket,
-    file: Opened,
+    file: LibraryFd,
     answer: [u8; ANSWER],
     /// Held by the thread that waits for the next datagram.
     turn: Mutex<()>,
 }
 
-impl Held {
+impl HeldMemory {
     /// Hands the memory to programs as long as this process lives.
     ///
     /// # Errors
@@ -149,27 +145,6 @@ impl Held {
     }
 }
 
-/// Creates the memory of a link, with `length` bytes unless the map gives the size, and listens for
-/// programs.
-pub(crate) fn hold(
-    definition: &Definition,
-    state: &Path,
-    length: Option<u64>,
-    access: Access,
-) -> Result<Held, LinkError> {
-    let held = match (&definition.provider, length) {
-        (Provider::Memory(socket), length) => {
-            memory::hold(socket, length, access).map_err(ProviderError::from)
-        }
-        (Provider::Xen { .. }, Some(_)) => Err(HolderError::LengthOfMap.into()),
-        (Provider::Xen { domain, length }, None) => {
-            xen::hold(definition, *domain, *length, state, access).map_err(ProviderError::from)
-        }
-        (Provider::File(_) | Provider::Ivshmem(_), _) => Err(HolderError::NothingToHold.into()),
-    };
-    held.map_err(|source| LinkError::Provider { name: definition.name.clone(), source })
-}
-
 /// Succeeds if no process hands out memory at this path.
 pub(crate) fn is_free(path: &Path) -> Result<(), HolderError> {
     if unix::is_abandoned(path) { Ok(()) } else { Err(HolderError::Held) }
@@ -178,10 +153,10 @@ pub(crate) fn is_free(path: &Path) -> Result<(), HolderError> {
 /// Listens for programs. An existing socket was left by a process that has ended.
 pub(crate) fn listen(
     path: &Path,
-    file: Opened,
+    file: LibraryFd,
     answer: [u64; 3],
     access: Access,
-) -> io::Result<Held> {
+) -> io::Result<HeldMemory> {
     match rustix::fs::unlink(path) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(error) => return Err(error.into()),
@@ -192,13 +167,13 @@ pub(crate) fn listen(
     for (at, word) in bytes.chunks_exact_mut(8).zip(answer) {
         at.copy_from_slice(&word.to_ne_bytes());
     }
-    Ok(Held { socket, file, answer: bytes, turn: Mutex::new(()) })
+    Ok(HeldMemory { socket, file, answer: bytes, turn: Mutex::new(()) })
 }
 
 /// Memory received from a holder.
 #[derive(Debug)]
 pub(crate) struct Handed {
-    pub(crate) file: Placed,
+    pub(crate) file: PrivateFd,
     pub(crate) token: u64,
     pub(crate) offset: u64,
     pub(crate) length: u64,
@@ -271,17 +246,16 @@ mod tests {
     use seekwire_transport::sys::file;
 
     use super::*;
-    use crate::map::Side;
 
     const ACCESS: Access = Access { mode: 0o600, group: None };
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
     fn socket(state: &Path) -> PathBuf {
         state.join("socket")
     }
 
     /// The memory of the link `a` is the last page of a file of `bytes` bytes.
-    fn held_in(state: &Path, bytes: u64) -> Held {
+    fn held_in(state: &Path, bytes: u64) -> HeldMemory {
         let region = state.join("region");
         File::create(&region).unwrap().set_len(bytes).unwrap();
         let file = file::open(&region, OFlags::RDWR, 0).unwrap();
@@ -300,7 +274,8 @@ mod tests {
         // A program that goes away without waiting does not block others.
         let gone = UnixDatagram::unbound().unwrap();
         gone.send_to(b"?", &path).unwrap();
-        let [one, other] = [(); 2].map(|()| ask("a", &socket(state.path()), PATIENCE).unwrap());
+        let [one, other] =
+            [(); 2].map(|()| ask("a", &socket(state.path()), REPLY_TIMEOUT).unwrap());
         assert_eq!((one.token, one.offset, one.length), (5, 4096, 4096));
         let map = |handed: &Handed| {
             Region::of_file_from(handed.file.as_fd(), handed.offset, 4096).unwrap()
@@ -339,7 +314,7 @@ mod tests {
             .collect();
         std::thread::spawn(move || held.serve());
         for _ in 0..2 * SERVERS {
-            assert_eq!(ask("a", &socket(state.path()), PATIENCE).unwrap().token, 5);
+            assert_eq!(ask("a", &socket(state.path()), REPLY_TIMEOUT).unwrap().token, 5);
         }
         drop(others);
     }
@@ -347,7 +322,10 @@ mod tests {
     #[test]
     fn where_nobody_holds_it_or_answers_one_is_told_so() {
         let state = tempfile::tempdir().unwrap();
-        assert!(matches!(ask("a", &socket(state.path()), PATIENCE), Err(HolderError::NotHeld(_))));
+        assert!(matches!(
+            ask("a", &socket(state.path()), REPLY_TIMEOUT),
+            Err(HolderError::NotHeld(_))
+        ));
         let path = socket(state.path());
         let held = UnixDatagram::bind(&path).unwrap();
         let silent =
@@ -357,27 +335,11 @@ mod tests {
         assert!(lack(Errno::MFILE) && !lack(Errno::TIMEDOUT));
         drop(held);
         // A process that another test starts inherits the socket until its exec.
-        let said = (0..100)
-            .map(|_| ask("a", &socket(state.path()), PATIENCE).unwrap_err().to_string())
-            .find(|said| !said.contains("does not answer"))
+        let error = (0..100)
+            .map(|_| ask("a", &socket(state.path()), REPLY_TIMEOUT).unwrap_err().to_string())
+            .find(|error| !error.contains("does not answer"))
             .unwrap();
-        assert!(said.contains("nobody holds"), "{said}");
-        assert!(said.ends_with("; as root: seekwire vm hold a"), "{said}");
-    }
-
-    #[test]
-    fn what_has_nothing_to_hold_is_refused() {
-        let state = tempfile::tempdir().unwrap();
-        let (file, xen) =
-            (Provider::File("/a".into()), Provider::Xen { domain: 3, length: 1 << 20 });
-        for (provider, side, length, why) in [
-            (xen.clone(), Side::Second, None, "there is nothing to hold"),
-            (xen, Side::First, Some(1 << 20), "the map gives the size"),
-            (file, Side::First, None, "there is nothing to hold"),
-        ] {
-            let definition = Definition { name: "a".to_owned(), provider, side };
-            let said = hold(&definition, state.path(), length, ACCESS).unwrap_err().to_string();
-            assert!(said.contains("link a: ") && said.contains(why), "{said}");
-        }
+        assert!(error.contains("nobody holds"), "{error}");
+        assert!(error.ends_with("; as root: seekwire vm hold a"), "{error}");
     }
 }

@@ -87,7 +87,7 @@ pub(crate) mod entry {
     pub(crate) const ROLE: usize = 0x38;
     /// Two words, the upper half first.
     pub(crate) const NONCE: usize = 0x40;
-    /// The port at which an accepting end listens for the line.
+    /// The port at which an accepting end listens for the wake channel.
     pub(crate) const PORT: usize = 0x50;
     /// Offset of this end's memory in the region, then its length.
     pub(crate) const PLACE: usize = 0x58;
@@ -101,7 +101,7 @@ pub(crate) mod entry {
     pub(crate) const NAMES_LENGTH: usize = 0x88;
     /// The nonce of the entry with which it communicates: two words.
     pub(crate) const TALKS_TO: usize = 0x90;
-    /// The secret of the connection's line, which is stored nowhere else: two words.
+    /// The secret of the connection's wake channel, which is stored nowhere else: two words.
     pub(crate) const PROOF: usize = 0xa0;
     /// Grows with each entry: of two entries with the same 4-tuple the later one counts.
     pub(crate) const ORDER: usize = 0xb0;

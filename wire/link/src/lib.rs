@@ -4,12 +4,15 @@
 //!
 //! ```text
 //!   map         the file that lists the links, and the addresses at their other ends
+//!     address   addresses that other machines can have
 //!   provider    where a region comes from: held memory, a file, an ivshmem device, or Xen
 //!     memory    sealed memory of this host
 //!     xen       pages that one domain grants to another: holding and mapping them
 //!   holder      a process that holds memory, and hands it to programs
+//!   access      who may use the files of a machine's links
 //!   attach      attaching a machine to a link
 //!   link        the operations of a program on an attached link
+//!     region      the region of an open link, with this machine's state
 //!     entry       a connection's entry in the directory of a half, and the view of the peer's
 //!     status      the view of `seekwire vm`, and the way back to TCP
 //!     agent       how the agents of the two machines communicate through the region
@@ -17,7 +20,7 @@
 //!   layout      the layout of a region
 //!   half        the header and the directory of one machine, word by word
 //!   state       the file in which a machine keeps the data that its allocation depends on
-//!     table       allocation of entries and pages
+//!     allocation  allocation of entries and pages
 //!     pages       finding free pages
 //!   text        small files, read within limits
 //! ```
@@ -51,7 +54,10 @@
 //! region or the state file. On the other machine, the same holds for the region. If one of them
 //! truncates the file, connections are reset, and the link counts as detached.
 
+mod access;
+mod address;
 mod agent;
+mod allocation;
 mod attach;
 mod entry;
 mod error;
@@ -64,22 +70,24 @@ mod memory;
 mod pages;
 mod peers;
 pub mod provider;
+mod region;
 mod state;
 mod status;
-mod table;
 mod text;
 mod xen;
 
-pub use agent::{Answer, MOST, PORTS, Published, is_usable};
-pub use attach::{Access, Attached};
-pub use entry::{Counts, Entry, Other, State, Word};
+pub use access::Access;
+pub use address::is_usable;
+pub use agent::{Answer, MOST, PORTS, Published};
+pub use attach::Attached;
+pub use entry::{LinkEntry, Other};
 pub use error::{EnterError, LinkError};
-pub use half::PeerHeader;
-pub use holder::{Held, HolderError};
+pub use half::{EntryState, PeerHeader, TcpCounts, Word};
+pub use holder::{HeldMemory, HolderError};
 pub use layout::{Layout, LengthError};
 pub use link::Link;
 pub use map::{Definition, Map, MapError, Provider, Side};
 pub use peers::Peers;
 pub use provider::{Memory, ProviderError};
-pub use status::{Half, Listed, Room, Unread, Usage};
+pub use status::{Half, HalfUsage, Listed, Room, Unread};
 pub use xen::{XenError, try_channels};

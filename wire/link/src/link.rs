@@ -8,49 +8,26 @@ use std::time::Duration;
 use seekwire_protocol::{FourTuple, Role};
 use seekwire_transport::mem::Region;
 use seekwire_transport::sys::host;
-use seekwire_transport::sys::lease::Kind;
+use seekwire_transport::sys::ofd_lock::LockMode;
 
-use crate::attach::{self, Access, Attached};
-use crate::entry::{Entry, Other};
+use crate::access::Access;
+use crate::allocation::{self, LOCK_TIMEOUT, Table};
+use crate::attach::{self, Attached};
+use crate::entry::{LinkEntry, Other};
 use crate::error::{EnterError, LinkError};
 use crate::half::{HalfMemory, PeerHeader};
-use crate::holder::{self, Held};
+use crate::holder::{self, HeldMemory, HolderError};
 use crate::layout::Layout;
 use crate::map::{Definition, Provider, Side};
 use crate::peers::Peers;
-use crate::provider::{self, Memory};
-use crate::state::{self, Identity, StateFile};
-use crate::table::{self, PATIENCE, Table};
+use crate::provider::ProviderError;
+use crate::region::{Inner, open_region};
+use crate::state::{self, StateFile};
+use crate::{memory, xen};
 
 /// A mapped link. Clones are the same link; any thread may use it, and so may forked children.
 #[derive(Clone, Debug)]
 pub struct Link(pub(crate) Arc<Inner>);
-
-#[derive(Debug)]
-pub(crate) struct Inner {
-    pub(crate) name: String,
-    pub(crate) is_on_this_host: bool,
-    pub(crate) domain: Option<u16>,
-    pub(crate) layout: Layout,
-    pub(crate) own: HalfMemory,
-    pub(crate) peer: HalfMemory,
-    pub(crate) state: StateFile,
-    pub(crate) token: u64,
-}
-
-impl Inner {
-    /// True if this machine's header still belongs to the attachment under which this link was
-    /// opened.
-    pub(crate) fn is_current(&self) -> bool {
-        self.own.read_header().is_some_and(|header| header.token == self.token)
-    }
-
-    pub(crate) fn is_detached(&self) -> bool {
-        self.state.is_detached()
-            || !self.is_current()
-            || self.peer.read_header().is_some_and(|peer| peer.is_detached)
-    }
-}
 
 impl Link {
     /// Attaches this machine to a link: formats its half, and makes the state file with the mode
@@ -86,12 +63,12 @@ impl Link {
                 return Err(LinkError::NotAttached(name()));
             }
             let is_mapped =
-                state.lock_mapped(Kind::Shared).map_err(|error| LinkError::of(&path, error))?;
+                state.lock_mapped(LockMode::Shared).map_err(|error| LinkError::of(&path, error))?;
             // In the meantime, attaching may have given the path to another file.
             if is_mapped && state.is_current() {
                 break state;
             }
-            if host::since(since).is_none_or(|waited| waited > PATIENCE) {
+            if host::since(since).is_none_or(|waited| waited > LOCK_TIMEOUT) {
                 return Err(LinkError::Busy(name()));
             }
             std::thread::yield_now();
@@ -138,7 +115,7 @@ impl Link {
 
     /// Makes the memory of a link, with `length` bytes if the map does not give the size. With Xen,
     /// this machine has the first side, and grants the memory to the other domain. The memory has
-    /// to be [served](Held::serve) before anybody can use it.
+    /// to be [served](HeldMemory::serve) before anybody can use it.
     ///
     /// # Errors
     /// [`LinkError::Provider`], for example if the link uses neither memory nor Xen, or if another
@@ -148,8 +125,19 @@ impl Link {
         directory: &Path,
         length: Option<u64>,
         access: Access,
-    ) -> Result<Held, LinkError> {
-        holder::hold(definition, directory, length, access)
+    ) -> Result<HeldMemory, LinkError> {
+        let held = match (&definition.provider, length) {
+            (Provider::Memory(socket), length) => {
+                memory::hold(socket, length, access).map_err(ProviderError::from)
+            }
+            (Provider::Xen { .. }, Some(_)) => Err(HolderError::LengthOfMap.into()),
+            (Provider::Xen { domain, length }, None) => {
+                xen::hold(definition, *domain, *length, directory, access)
+                    .map_err(ProviderError::from)
+            }
+            (Provider::File(_) | Provider::Ivshmem(_), _) => Err(HolderError::NothingToHold.into()),
+        };
+        held.map_err(|source| LinkError::Provider { name: definition.name.clone(), source })
     }
 
     fn of(
@@ -171,12 +159,8 @@ impl Link {
         let token = state.token();
         let own = HalfMemory::new(region.clone(), layout, side);
         let peer = HalfMemory::new(region, layout, side.other());
-        let is_on_this_host =
-            matches!(definition.provider, Provider::File(_) | Provider::Memory(_));
-        let domain = match definition.provider {
-            Provider::Xen { domain, .. } => Some(domain),
-            _ => None,
-        };
+        let is_on_this_host = definition.provider.is_on_this_host();
+        let domain = definition.provider.domain();
         let inner = Inner { name, is_on_this_host, domain, layout, own, peer, state, token };
         Ok(Self(Arc::new(inner)))
     }
@@ -257,12 +241,13 @@ impl Link {
         self.0.peer.other_layout()
     }
 
-    /// Enters a connection. `port` is the port at which an accepting end listens for the line.
+    /// Enters a connection. `port` is the port at which an accepting end listens for the wake
+    /// channel.
     ///
     /// # Errors
     /// [`EnterError`].
-    pub fn enter(&self, tuple: &FourTuple, role: Role, port: u16) -> Result<Entry, EnterError> {
-        Entry::enter(&self.0, tuple, role, port)
+    pub fn enter(&self, tuple: &FourTuple, role: Role, port: u16) -> Result<LinkEntry, EnterError> {
+        LinkEntry::enter(&self.0, tuple, role, port)
     }
 
     /// Finds the other machine's entry for the connection that it sees as `tuple`, with this role
@@ -278,18 +263,19 @@ impl Link {
         let entries = (0..peer.used()).filter(|index| peer.has(*index, tuple));
         entries
             .filter_map(|index| Some((index, peer.read(index)?)))
-            .filter(|(_, found)| {
-                let same_tuple = found.tuple.local == tuple.local && found.tuple.peer == tuple.peer;
-                same_tuple && found.role == role && found.token == token
+            .filter(|(_, entered)| {
+                let same_tuple =
+                    entered.tuple.local == tuple.local && entered.tuple.peer == tuple.peer;
+                same_tuple && entered.role == role && entered.token == token
             })
-            .max_by_key(|(_, found)| found.order)
-            .map(|(index, found)| Other::of(index, &found))
+            .max_by_key(|(_, entered)| entered.order)
+            .map(|(index, entered)| Other::of(index, &entered))
     }
 
     /// Clears entries of dead processes, if the other machine has found no room since the last
     /// time.
     fn sweep_if_asked(&self) {
-        if table::asked(&self.0).is_none() {
+        if allocation::asked(&self.0).is_none() {
             return;
         }
         let Ok(Some(file)) = self.0.state.reopen() else { return };
@@ -309,20 +295,25 @@ fn open_state(definition: &Definition, path: &Path) -> Result<StateFile, LinkErr
     })
 }
 
-/// Opens the region of a link, and divides it. Waits at most `patience` for a process that holds
-/// it.
-pub(crate) fn open_region(
-    definition: &Definition,
-    directory: &Path,
-    patience: Duration,
-) -> Result<(Memory, Identity, Layout), LinkError> {
-    let name = || definition.name.clone();
-    let region = provider::open_within(definition, directory, patience)
-        .map_err(|source| LinkError::Provider { name: name(), source })?;
-    let length = region.length();
-    let layout = Layout::of(length).map_err(|source| LinkError::Length { name: name(), source })?;
-    let (device, inode) = region
-        .identity()
-        .map_err(|source| LinkError::Region { place: definition.provider.to_string(), source })?;
-    Ok((region, Identity { device, inode, length, side: definition.side }, layout))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_nothing_to_hold_is_refused() {
+        let state = tempfile::tempdir().unwrap();
+        let access = Access { mode: 0o600, group: None };
+        let (file, xen) =
+            (Provider::File("/a".into()), Provider::Xen { domain: 3, length: 1 << 20 });
+        for (provider, side, length, why) in [
+            (xen.clone(), Side::Second, None, "there is nothing to hold"),
+            (xen, Side::First, Some(1 << 20), "the map gives the size"),
+            (file, Side::First, None, "there is nothing to hold"),
+        ] {
+            let definition = Definition { name: "a".to_owned(), provider, side };
+            let said =
+                Link::hold(&definition, state.path(), length, access).unwrap_err().to_string();
+            assert!(said.contains("link a: ") && said.contains(why), "{said}");
+        }
+    }
 }

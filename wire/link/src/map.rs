@@ -24,7 +24,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use crate::agent::is_of_another;
+use crate::address::is_of_another;
 use crate::text;
 
 /// The default path of the map.
@@ -84,6 +84,41 @@ pub enum Provider {
         /// Length of the region in bytes.
         length: u64,
     },
+}
+
+// No match on the provider has an arm for all others: the compiler lists what a new one decides.
+impl Provider {
+    /// True if both sides are on this host.
+    pub(crate) fn is_on_this_host(&self) -> bool {
+        match self {
+            Self::File(_) | Self::Memory(_) => true,
+            Self::Ivshmem(_) | Self::Xen { .. } => false,
+        }
+    }
+
+    /// The other domain of Xen, whose event channels ring.
+    pub(crate) fn domain(&self) -> Option<u16> {
+        match self {
+            Self::Xen { domain, .. } => Some(*domain),
+            Self::File(_) | Self::Memory(_) | Self::Ivshmem(_) => None,
+        }
+    }
+
+    /// True if pages of the region may be missing until they are allocated.
+    pub(crate) fn has_holes(&self) -> bool {
+        match self {
+            Self::File(_) => true,
+            Self::Memory(_) | Self::Ivshmem(_) | Self::Xen { .. } => false,
+        }
+    }
+
+    /// True if the users of a link need access to the region's file itself.
+    pub(crate) fn is_device(&self) -> bool {
+        match self {
+            Self::Ivshmem(_) => true,
+            Self::File(_) | Self::Memory(_) | Self::Xen { .. } => false,
+        }
+    }
 }
 
 impl fmt::Display for Provider {
@@ -164,15 +199,15 @@ impl Map {
     pub fn read(path: &Path) -> Result<Self, MapError> {
         let error = |line, what| MapError { path: path.to_owned(), line, what };
         let bytes = match text::read(path, MAX_BYTES) {
-            Err(found) if found.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            bytes => bytes.map_err(|found| error(0, found.to_string()))?,
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            bytes => bytes.map_err(|cause| error(0, cause.to_string()))?,
         };
         let bytes = bytes.ok_or_else(|| error(0, TOO_LONG.to_owned()))?;
-        let text = std::str::from_utf8(&bytes).map_err(|found| {
-            let lines = bytes[..found.valid_up_to()].iter().filter(|byte| **byte == b'\n');
+        let text = std::str::from_utf8(&bytes).map_err(|cause| {
+            let lines = bytes[..cause.valid_up_to()].iter().filter(|byte| **byte == b'\n');
             error(lines.count() + 1, "this is not text in UTF-8".to_owned())
         })?;
-        Self::parse(text).map_err(|found| error(found.line, found.what))
+        Self::parse(text).map_err(|cause| error(cause.line, cause.what))
     }
 
     /// Parses a text.

@@ -52,9 +52,9 @@ mod tests {
         ) {
             let used: Vec<_> =
                 used.iter().map(|(at, length)| *at..(at + length).min(PAGES)).collect();
-            let given = used.iter().cloned().map(pages).collect();
-            let found = first_fit(pages(FIRST..PAGES), given, length * PAGE);
-            prop_assert_eq!(found, model(&used, length).map(pages));
+            let taken = used.iter().cloned().map(pages).collect();
+            let fit = first_fit(pages(FIRST..PAGES), taken, length * PAGE);
+            prop_assert_eq!(fit, model(&used, length).map(pages));
         }
     }
 

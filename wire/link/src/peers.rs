@@ -19,7 +19,8 @@ use rustix::fs::{Mode, OFlags};
 use seekwire_transport::sys::file;
 use seekwire_transport::sys::signal::without_signals;
 
-use crate::agent::{MOST, is_usable};
+use crate::address::is_usable;
+use crate::layout::MAX_ADDRESSES;
 use crate::map::Definition;
 use crate::text;
 
@@ -69,7 +70,7 @@ impl Peers {
         let addresses: Vec<IpAddr> = lines.map(|line| line.parse().ok()).collect::<Option<_>>()?;
         let is_theirs =
             |address: &IpAddr| is_usable(*address) && address.to_canonical() == *address;
-        let is_possible = addresses.len() <= MOST
+        let is_possible = addresses.len() <= MAX_ADDRESSES
             && addresses.iter().all(is_theirs)
             && addresses.is_sorted_by(|one, next| one < next);
         is_possible.then_some(Self { own, peer, addresses })

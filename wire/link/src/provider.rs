@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::fd::AsFd;
 use rustix::fs::{FileType, Mode, OFlags};
 use seekwire_transport::mem::Region;
-use seekwire_transport::sys::fd::{Opened, Placed};
+use seekwire_transport::sys::fd::{LibraryFd, PrivateFd};
 use seekwire_transport::sys::file;
 
 use crate::holder::{self, HolderError};
@@ -136,9 +136,9 @@ pub struct Memory(Kind);
 #[derive(Debug)]
 enum Kind {
     /// A whole file or device, with its length in bytes.
-    File(Opened, u64),
+    File(LibraryFd, u64),
     /// A whole sealed file without a name, with its length in bytes.
-    Held(Placed, u64),
+    Held(PrivateFd, u64),
     /// Pages that one Xen domain grants to the other.
     Xen(Granted),
 }
@@ -154,7 +154,7 @@ impl Memory {
     }
 
     /// The file or device that forms the whole region.
-    pub(crate) fn file(&self) -> Option<&Opened> {
+    pub(crate) fn file(&self) -> Option<&LibraryFd> {
         match &self.0 {
             Kind::File(file, _) => Some(file),
             Kind::Held(..) | Kind::Xen(_) => None,
@@ -165,12 +165,12 @@ impl Memory {
     pub(crate) fn identity(&self) -> io::Result<(u64, u64)> {
         /// No device has this number.
         const XEN: u64 = u64::MAX;
-        let found = match &self.0 {
+        let metadata = match &self.0 {
             Kind::File(file, _) => rustix::fs::fstat(file)?,
             Kind::Held(file, _) => rustix::fs::fstat(file)?,
             Kind::Xen(granted) => return Ok((XEN, granted.token)),
         };
-        Ok((found.st_dev, found.st_ino))
+        Ok((metadata.st_dev, metadata.st_ino))
     }
 
     pub(crate) fn map(&self, len: usize) -> io::Result<Region> {
@@ -212,7 +212,7 @@ pub(crate) fn open_within(
 }
 
 /// Opens a file, and returns it with its length in bytes.
-fn open_named(path: &Path) -> Result<(Opened, u64), ProviderError> {
+fn open_named(path: &Path) -> Result<(LibraryFd, u64), ProviderError> {
     let file = open_file(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => ProviderError::NoFile(path.to_owned()),
         io::ErrorKind::IsADirectory => ProviderError::NotAFile(path.to_owned()),
@@ -221,7 +221,7 @@ fn open_named(path: &Path) -> Result<(Opened, u64), ProviderError> {
     measured(path, file)
 }
 
-fn open_file(path: &Path) -> io::Result<Opened> {
+fn open_file(path: &Path) -> io::Result<LibraryFd> {
     // Never blocks: a file on which open(2) blocks is not a region.
     file::open(path, OFlags::RDWR.union(OFlags::NONBLOCK).union(OFlags::NOCTTY), 0)
 }
@@ -239,24 +239,24 @@ fn refused(path: &Path, source: io::Error) -> ProviderError {
 
 /// The group whose members may use a file, if this process is not a member.
 fn foreign_group(path: &Path) -> Option<u32> {
-    let found = rustix::fs::stat(path).ok()?;
-    let group = rustix::process::Gid::from_raw(found.st_gid);
+    let metadata = rustix::fs::stat(path).ok()?;
+    let group = rustix::process::Gid::from_raw(metadata.st_gid);
     let own = rustix::process::getgroups().ok()?;
     let is_own = group == rustix::process::getegid() || own.contains(&group);
     let both = Mode::RGRP.union(Mode::WGRP);
-    let is_given = Mode::from_raw_mode(found.st_mode).contains(both) && !group.is_root();
-    (is_given && !is_own).then_some(found.st_gid)
+    let is_given = Mode::from_raw_mode(metadata.st_mode).contains(both) && !group.is_root();
+    (is_given && !is_own).then_some(metadata.st_gid)
 }
 
-fn measured(path: &Path, file: Opened) -> Result<(Opened, u64), ProviderError> {
-    let found = rustix::fs::fstat(&file).map_err(|error| refused(path, error.into()))?;
-    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+fn measured(path: &Path, file: LibraryFd) -> Result<(LibraryFd, u64), ProviderError> {
+    let metadata = rustix::fs::fstat(&file).map_err(|error| refused(path, error.into()))?;
+    if FileType::from_raw_mode(metadata.st_mode) != FileType::RegularFile {
         return Err(ProviderError::NotAFile(path.to_owned()));
     }
-    Ok((file, u64::try_from(found.st_size).unwrap_or(0)))
+    Ok((file, u64::try_from(metadata.st_size).unwrap_or(0)))
 }
 
-fn open_device(devices: &Path, address: &str) -> Result<(Opened, u64), ProviderError> {
+fn open_device(devices: &Path, address: &str) -> Result<(LibraryFd, u64), ProviderError> {
     let directory = devices.join(address);
     let Some((vendor, device)) = kind(&directory) else {
         return Err(ProviderError::NoDevice { address: address.to_owned(), present: all(devices) });
@@ -308,12 +308,12 @@ fn kind(directory: &Path) -> Option<(u32, u32)> {
 /// The addresses of all shared memory devices.
 fn all(devices: &Path) -> Vec<String> {
     let names = file::names(devices).unwrap_or_default().into_iter();
-    let mut found: Vec<String> = names
+    let mut devices: Vec<String> = names
         .filter(|name| kind(&devices.join(name)) == Some((VENDOR, DEVICE)))
         .map(|name| name.to_string_lossy().into_owned())
         .collect();
-    found.sort_unstable();
-    found
+    devices.sort_unstable();
+    devices
 }
 
 /// The tests use a fake sysfs, because the code reads only text there. wire/tests/vm tests a real
@@ -347,7 +347,7 @@ mod tests {
         fs::File::create(directory.join("resource2")).unwrap().set_len(1 << 20).unwrap();
     }
 
-    fn open(sysfs: &tempfile::TempDir, address: &str) -> Result<(Opened, u64), ProviderError> {
+    fn open(sysfs: &tempfile::TempDir, address: &str) -> Result<(LibraryFd, u64), ProviderError> {
         open_device(&sysfs.path().join("bus/pci/devices"), address)
     }
 
@@ -365,14 +365,14 @@ mod tests {
     #[test]
     fn a_wrong_address_is_told_with_the_right_ones() {
         let sysfs = sysfs();
-        let said = open(&sysfs, "0000:00:09.0").unwrap_err().to_string();
-        assert!(said.contains("no PCI device 0000:00:09.0"), "{said}");
-        assert!(said.contains("0000:00:04.0, 0000:00:05.0; give"), "{said}");
-        let said = open(&sysfs, "0000:00:01.0").unwrap_err().to_string();
-        assert!(said.contains("is 8086:7000") && said.contains("0000:00:05.0"), "{said}");
+        let error = open(&sysfs, "0000:00:09.0").unwrap_err().to_string();
+        assert!(error.contains("no PCI device 0000:00:09.0"), "{error}");
+        assert!(error.contains("0000:00:04.0, 0000:00:05.0; give"), "{error}");
+        let error = open(&sysfs, "0000:00:01.0").unwrap_err().to_string();
+        assert!(error.contains("is 8086:7000") && error.contains("0000:00:05.0"), "{error}");
         let none = tempfile::tempdir().unwrap();
-        let said = open(&none, ADDRESS).unwrap_err().to_string();
-        assert!(said.contains("this machine has no ivshmem device"), "{said}");
+        let error = open(&none, ADDRESS).unwrap_err().to_string();
+        assert!(error.contains("this machine has no ivshmem device"), "{error}");
     }
 
     #[test]
@@ -388,15 +388,15 @@ mod tests {
     fn who_lacks_permission_is_told_what_to_do() {
         let path = Path::new("/a/resource2");
         let error = || io::Error::from(io::ErrorKind::PermissionDenied);
-        let said = refused(path, error()).to_string();
-        assert!(said.contains("chgrp GROUP /a/resource2 && chmod 0660 /a/resource2"), "{said}");
+        let error = refused(path, error()).to_string();
+        assert!(error.contains("chgrp GROUP /a/resource2 && chmod 0660 /a/resource2"), "{error}");
         let path = "/a/resource2".to_owned();
-        let said = ProviderError::NoGroup { path: path.clone() }.to_string();
-        assert!(said.contains("seekwire vm attach --group GROUP"), "{said}");
-        let said = ProviderError::OtherGroup { path, group: 996 }.to_string();
-        assert!(said.contains("usermod --append --groups 996 USER"), "{said}");
-        let said = ProviderError::SwitchedOff("/a/enable".into()).to_string();
-        assert!(said.contains("seekwire vm attach, or: echo 1 >/a/enable"), "{said}");
+        let error = ProviderError::NoGroup { path: path.clone() }.to_string();
+        assert!(error.contains("seekwire vm attach --group GROUP"), "{error}");
+        let error = ProviderError::OtherGroup { path, group: 996 }.to_string();
+        assert!(error.contains("usermod --append --groups 996 USER"), "{error}");
+        let error = ProviderError::SwitchedOff("/a/enable".into()).to_string();
+        assert!(error.contains("seekwire vm attach, or: echo 1 >/a/enable"), "{error}");
     }
 
     #[test]

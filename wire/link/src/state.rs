@@ -10,16 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fd::AsFd;
-use rustix::fs::{FileType, Mode, OFlags};
-use rustix::process::Gid;
+use rustix::fs::{FileType, OFlags};
 use seekwire_protocol::offer::LAYOUT;
 use seekwire_transport::mem::Common;
-use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::fd::PrivateFd;
 use seekwire_transport::sys::file;
-use seekwire_transport::sys::lease::{self, Kind};
-use seekwire_transport::sys::signal::without_signals;
+use seekwire_transport::sys::ofd_lock::{self, LockMode};
 
-use crate::attach::Access;
+use crate::access::{Access, replace};
 use crate::error::LinkError;
 use crate::layout::{DETACHED, Layout, MAX_ENTRIES, PAGE};
 use crate::map::{Definition, Side};
@@ -63,7 +61,7 @@ const LONGEST: usize = PAGE + MAX_ENTRIES * ENTRY;
 
 /// Numbers that identify a region.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Identity {
+pub(crate) struct RegionId {
     pub(crate) device: u64,
     pub(crate) inode: u64,
     pub(crate) length: u64,
@@ -74,7 +72,7 @@ pub(crate) struct Identity {
 #[derive(Debug)]
 pub(crate) struct StateFile {
     memory: Common,
-    file: Placed,
+    file: PrivateFd,
     path: PathBuf,
     entries: usize,
 }
@@ -84,10 +82,10 @@ pub(crate) fn path_of(definition: &Definition, directory: &Path) -> PathBuf {
     directory.join(format!("{}.link", definition.name))
 }
 
-fn open(path: &Path) -> io::Result<Placed> {
+fn open(path: &Path) -> io::Result<PrivateFd> {
     // Never follows a symbolic link, and never blocks in open(2).
     let flags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
-    Placed::place(file::open(path, flags, 0)?)
+    PrivateFd::place(file::open(path, flags, 0)?)
 }
 
 /// The boot ID of this machine (random(4)), if the kernel provides it.
@@ -102,7 +100,7 @@ fn this_start() -> Option<[u64; 2]> {
 /// True if a process has a link open through a file at this path, or an entry, whatever the file
 /// contains.
 pub(crate) fn is_used(path: &Path) -> io::Result<bool> {
-    lease::is_locked(open(path)?, 0..MAPPED + 1)
+    ofd_lock::is_locked(open(path)?, 0..MAPPED + 1)
 }
 
 impl StateFile {
@@ -111,9 +109,10 @@ impl StateFile {
         let io = |error| LinkError::of(path, error);
         let other = || LinkError::OtherLayout(path.to_owned());
         let file = open(path).map_err(io)?;
-        let found = rustix::fs::fstat(&file).map_err(|error| io(error.into()))?;
-        let is_regular = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
-        let len = usize::try_from(found.st_size).ok().filter(|len| (PAGE..=LONGEST).contains(len));
+        let metadata = rustix::fs::fstat(&file).map_err(|error| io(error.into()))?;
+        let is_regular = FileType::from_raw_mode(metadata.st_mode) == FileType::RegularFile;
+        let len =
+            usize::try_from(metadata.st_size).ok().filter(|len| (PAGE..=LONGEST).contains(len));
         let len = len.filter(|_| is_regular).ok_or_else(other)?;
         let memory = Common::of_foreign_file(file.as_fd(), len).map_err(io)?;
         let load = |word: usize| memory.word(word).load(Ordering::Acquire);
@@ -126,7 +125,7 @@ impl StateFile {
     /// Writes the state of a machine that has just attached.
     pub(crate) fn create(
         path: &Path,
-        identity: Identity,
+        identity: RegionId,
         layout: Layout,
         token: u64,
         access: Access,
@@ -151,25 +150,25 @@ impl StateFile {
 
     /// Another description of the same file; `None` if its path now belongs to another file or to
     /// none.
-    pub(crate) fn reopen(&self) -> io::Result<Option<Placed>> {
+    pub(crate) fn reopen(&self) -> io::Result<Option<PrivateFd>> {
         let again = match open(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             again => again?,
         };
-        let (own, found) = (rustix::fs::fstat(&self.file)?, rustix::fs::fstat(&again)?);
-        let is_same = (own.st_dev, own.st_ino) == (found.st_dev, found.st_ino);
+        let (own, other) = (rustix::fs::fstat(&self.file)?, rustix::fs::fstat(&again)?);
+        let is_same = (own.st_dev, own.st_ino) == (other.st_dev, other.st_ino);
         Ok(is_same.then_some(again))
     }
 
     /// True if its path still belongs to this file: attaching assigns it to a new one.
     pub(crate) fn is_current(&self) -> bool {
         let own = rustix::fs::fstat(&self.file);
-        let found = rustix::fs::lstat(&self.path);
-        matches!((own, found), (Ok(own), Ok(found))
-            if (own.st_dev, own.st_ino) == (found.st_dev, found.st_ino))
+        let other = rustix::fs::lstat(&self.path);
+        matches!((own, other), (Ok(own), Ok(other))
+            if (own.st_dev, own.st_ino) == (other.st_dev, other.st_ino))
     }
 
-    pub(crate) fn file(&self) -> &Placed {
+    pub(crate) fn file(&self) -> &PrivateFd {
         &self.file
     }
 
@@ -178,28 +177,28 @@ impl StateFile {
     }
 
     /// Locks this description as a user that has the region mapped.
-    pub(crate) fn lock_mapped(&self, kind: Kind) -> io::Result<bool> {
-        lease::try_lock(&self.file, MAPPED, kind)
+    pub(crate) fn lock_mapped(&self, kind: LockMode) -> io::Result<bool> {
+        ofd_lock::try_lock(&self.file, MAPPED, kind)
     }
 
     /// True if another description has the region mapped.
     pub(crate) fn is_mapped(&self) -> io::Result<bool> {
-        lease::is_locked(&self.file, MAPPED..MAPPED + 1)
+        ofd_lock::is_locked(&self.file, MAPPED..MAPPED + 1)
     }
 
     /// Locks this description as the agent, unless another description has that lock.
     pub(crate) fn lock_agent(&self) -> io::Result<bool> {
-        lease::try_lock(&self.file, AGENT, Kind::Exclusive)
+        ofd_lock::try_lock(&self.file, AGENT, LockMode::Exclusive)
     }
 
     /// True if another description belongs to an agent.
     pub(crate) fn has_agent(&self) -> io::Result<bool> {
-        lease::is_locked(&self.file, AGENT..AGENT + 1)
+        ofd_lock::is_locked(&self.file, AGENT..AGENT + 1)
     }
 
     /// True if a process has an entry, or is choosing one.
     pub(crate) fn is_leased(&self) -> io::Result<bool> {
-        lease::is_locked(&self.file, 0..ALLOCATOR + 1)
+        ofd_lock::is_locked(&self.file, 0..ALLOCATOR + 1)
     }
 
     fn load(&self, word: usize) -> u64 {
@@ -216,7 +215,7 @@ impl StateFile {
     }
 
     /// True if this is the state of that region.
-    pub(crate) fn is_of(&self, identity: Identity) -> bool {
+    pub(crate) fn is_of(&self, identity: RegionId) -> bool {
         self.load(word::DEVICE) == identity.device
             && self.load(word::INODE) == identity.inode
             && self.load(word::LENGTH) == identity.length
@@ -325,37 +324,19 @@ impl StateFile {
     }
 }
 
-/// Writes a file under another name, and then renames it. Only one process at a time does this.
-pub(crate) fn replace(path: &Path, bytes: &[u8], access: Access) -> io::Result<()> {
-    let new = path.with_extension("new");
-    // Left by a process that was killed.
-    let _ = rustix::fs::unlink(&new);
-    let flags = OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL);
-    let file = file::open(&new, flags, 0o600)?;
-    let write = |mut rest: &[u8]| -> io::Result<()> {
-        while !rest.is_empty() {
-            let n = rustix::io::retry_on_intr(|| rustix::io::write(&file, rest))?;
-            rest = &rest[n..];
-        }
-        Ok(())
-    };
-    let written = without_signals(|| write(bytes))
-        .and_then(|()| give_access(&file, access))
-        .and_then(|()| Ok(rustix::fs::rename(&new, path)?));
-    if written.is_err() {
-        let _ = rustix::fs::unlink(&new);
-    }
-    written
+/// True if this cannot be determined. The leases of this process have other descriptions than
+/// `state`.
+pub(crate) fn is_leased(state: &StateFile, index: usize) -> bool {
+    let index = index as u64;
+    ofd_lock::is_locked(state.file(), index..index + 1).unwrap_or(true)
 }
 
-/// Sets the group and mode of a file.
-pub(crate) fn give_access(file: impl AsFd, access: Access) -> io::Result<()> {
-    let file = file.as_fd();
-    if let Some(group) = access.group {
-        if group == u32::MAX {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        rustix::fs::fchown(file, None, Some(Gid::from_raw(group)))?;
-    }
-    Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(access.mode & 0o777))?)
+/// The processes that have entries, in ascending order.
+pub(crate) fn pids(state: &StateFile) -> Vec<u32> {
+    let leased =
+        (0..state.used()).filter(|index| state.digest(*index) != 0 && is_leased(state, *index));
+    let mut pids: Vec<u32> = leased.map(|index| state.pid(index)).collect();
+    pids.sort_unstable();
+    pids.dedup();
+    pids
 }

@@ -4,12 +4,12 @@ use std::sync::atomic::Ordering;
 
 use seekwire_protocol::{FourTuple, Role};
 use seekwire_transport::layout::{CONSUMED_BYTES, CONTROL, PUBLISHED_BYTES, control};
-use seekwire_transport::sys::lease;
 
-use crate::entry::{Counts, State};
+use crate::half::{EntryState, TcpCounts};
 use crate::layout::{DETACHED, header};
-use crate::link::{Inner, Link};
-use crate::state::StateFile;
+use crate::link::Link;
+use crate::region::Inner;
+use crate::state::{is_leased, pids};
 
 /// Selects a half of a region.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -30,13 +30,13 @@ pub struct Listed {
     /// The role of the end.
     pub role: Role,
     /// The progress of the end.
-    pub state: State,
+    pub state: EntryState,
     /// Offset and length of its memory in the region.
     pub place: Option<(usize, usize)>,
     /// The place of the other half that it has mapped.
     pub names: Option<(usize, usize)>,
-    /// The byte counts that go with its [`State`].
-    pub counts: Counts,
+    /// The byte counts that go with its [`EntryState`].
+    pub counts: TcpCounts,
     /// The process that has entered; for this machine's half only.
     pub pid: Option<u32>,
     /// True if a process still holds it; for this machine's half only.
@@ -45,7 +45,7 @@ pub struct Listed {
 
 /// How much of this machine's half is in use.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Usage {
+pub struct HalfUsage {
     /// Entries in the directory.
     pub entries: usize,
     /// Entries in use. Those of dead processes are free.
@@ -83,16 +83,16 @@ impl Link {
         };
         (0..layout.entries())
             .filter_map(|index| {
-                let found = words.read(index)?;
+                let entered = words.read(index)?;
                 let is_own = half == Half::Own;
                 Some(Listed {
                     index,
-                    tuple: found.tuple,
-                    role: found.role,
-                    state: found.state,
-                    place: found.place,
-                    names: found.names,
-                    counts: found.counts,
+                    tuple: entered.tuple,
+                    role: entered.role,
+                    state: entered.state,
+                    place: entered.place,
+                    names: entered.names,
+                    counts: entered.counts,
                     pid: is_own.then(|| state.pid(index)),
                     is_leased: is_own.then(|| is_leased(state, index)),
                 })
@@ -102,7 +102,7 @@ impl Link {
 
     /// How much of this machine's half is in use, and by which processes.
     #[must_use]
-    pub fn usage(&self) -> Usage {
+    pub fn usage(&self) -> HalfUsage {
         let Inner { layout, own, peer, state, .. } = &*self.0;
         let used = || (0..state.used()).filter(|index| state.digest(*index) != 0);
         let places = layout.places(own.side());
@@ -119,7 +119,7 @@ impl Link {
             bytes_used += (at + length).saturating_sub(at.max(end));
             end = end.max(at + length);
         }
-        Usage {
+        HalfUsage {
             entries: layout.entries(),
             // Entries of dead processes are free.
             entries_used: used().filter(|index| is_leased(state, *index)).count(),
@@ -192,21 +192,4 @@ impl Link {
             })
             .collect()
     }
-}
-
-/// True if this cannot be determined. The leases of this process have other descriptions than
-/// `state`.
-fn is_leased(state: &StateFile, index: usize) -> bool {
-    let index = index as u64;
-    lease::is_locked(state.file(), index..index + 1).unwrap_or(true)
-}
-
-/// The processes that have entries, in ascending order.
-pub(crate) fn pids(state: &StateFile) -> Vec<u32> {
-    let leased =
-        (0..state.used()).filter(|index| state.digest(*index) != 0 && is_leased(state, *index));
-    let mut pids: Vec<u32> = leased.map(|index| state.pid(index)).collect();
-    pids.sort_unstable();
-    pids.dedup();
-    pids
 }

@@ -10,8 +10,8 @@ use seekwire_transport::sys::file;
 pub(crate) fn read(path: &Path, most: usize) -> io::Result<Option<Vec<u8>>> {
     // Opening a pipe would block.
     let file = file::open(path, OFlags::RDONLY.union(OFlags::NONBLOCK), 0)?;
-    let found = rustix::fs::fstat(&file)?;
-    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+    let metadata = rustix::fs::fstat(&file)?;
+    if FileType::from_raw_mode(metadata.st_mode) != FileType::RegularFile {
         return Err(io::Error::other("this is not a regular file"));
     }
     let mut bytes = vec![0; most + 1];

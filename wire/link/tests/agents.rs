@@ -1,13 +1,11 @@
 //! How the agents of two machines communicate through the region, and which addresses programs
 //! believe.
 
-mod common;
-
 use std::fs;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
-use common::{Bed, MIB};
+use crate::common::{Bed, MIB};
 use seekwire_link::{Answer, Link, LinkError, MOST, Peers, Published, Side};
 
 /// Offset of the other half.

@@ -1,24 +1,24 @@
 //! Attaching a machine to a link, and detaching it.
 
-mod common;
-
 use std::fs;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 
-use common::{ACCESS, Bed, MIB, PAGE, tuple};
-use seekwire_link::{Access, Attached, EnterError, Entry, Half, Link, LinkError, Provider, Side};
+use crate::common::{ACCESS, Bed, MIB, PAGE, tuple};
+use seekwire_link::{
+    Access, Attached, EnterError, Half, Link, LinkEntry, LinkError, Provider, Side,
+};
 use seekwire_protocol::{FourTuple, Role};
 use seekwire_transport::iov::{Gather, Scatter};
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::mem::{Own, Peer};
 use seekwire_transport::queue::{self, QueuePair};
-use seekwire_transport::sys::lease::{self, Kind};
+use seekwire_transport::sys::ofd_lock::{self, LockMode};
 
 type Queue = QueuePair<Own, Peer>;
 
 /// A queue pair between two links, and the entries of its ends.
-fn joined(one: &Link, two: &Link, port: u16) -> [(Entry, Queue); 2] {
+fn joined(one: &Link, two: &Link, port: u16) -> [(LinkEntry, Queue); 2] {
     let geometry = Geometry::new(64, 4096, 8).unwrap();
     let bytes = geometry.shown_bytes();
     let mut from = one.enter(&tuple(port), Role::Connected, 0).unwrap();
@@ -115,7 +115,7 @@ fn what_is_no_state_file_is_replaced() {
     // A file that a later version may have made, and that its programs use.
     fs::write(&path, [7u8; 8192]).unwrap();
     let used = fs::File::options().read(true).write(true).open(&path).unwrap();
-    assert!(lease::try_lock(&used, 4097, Kind::Shared).unwrap());
+    assert!(ofd_lock::try_lock(&used, 4097, LockMode::Shared).unwrap());
     assert!(matches!(bed.attach(Side::First).unwrap_err(), LinkError::InUse { .. }));
     drop(used);
     assert_eq!(bed.attach(Side::First).unwrap(), Attached::Anew);
@@ -169,7 +169,8 @@ fn a_link_that_is_taken_back_is_left_by_both_sides() {
     assert_eq!(bed.attach(Side::First).unwrap(), Attached::Already);
     assert!(!one.is_detached() && !two.is_detached());
     let others = joined(&one, &bed.open(Side::Second).unwrap(), 10);
-    let wants_tcp = |ends: &[(Entry, Queue); 2]| ends.each_ref().map(|end| end.1.peer_wants_tcp());
+    let wants_tcp =
+        |ends: &[(LinkEntry, Queue); 2]| ends.each_ref().map(|end| end.1.peer_wants_tcp());
     assert_eq!((wants_tcp(&ends), wants_tcp(&others)), ([true; 2], [false; 2]));
     let places: Vec<_> = one.entries(Half::Own).iter().map(|listed| listed.place).collect();
     assert!(places.len() == 2 && places[0] != places[1], "{places:?}");

@@ -1,10 +1,8 @@
 //! The other machine writes anything anywhere in the region: nothing panics, no place is outside
 //! its half, and only room is lost.
 
-mod common;
-
-use common::hostile::{Store, WORDS, play, store};
-use common::{Bed, MIB, PAGE, tuple};
+use crate::common::hostile::{Store, WORDS, play, store};
+use crate::common::{Bed, MIB, PAGE, tuple};
 use proptest::prelude::*;
 use seekwire_link::Side;
 use seekwire_protocol::Role;

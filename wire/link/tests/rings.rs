@@ -1,18 +1,13 @@
 //! Rings in places of a region that many connections share while they come and go.
 
-mod common;
-
-#[path = "../../transport/tests/common/mod.rs"]
-mod rings;
-
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use common::{Bed, MIB, enter, tuple};
-use rings::carrier::Carrier;
-use rings::{Pattern, geometries};
-use seekwire_link::{Entry, Link};
+use crate::common::{Bed, MIB, enter, tuple};
+use crate::transport::carrier::Carrier;
+use crate::transport::{Pattern, geometries};
+use seekwire_link::{Link, LinkEntry};
 use seekwire_protocol::Role;
 use seekwire_transport::Errno;
 use seekwire_transport::layout::Geometry;
@@ -20,7 +15,7 @@ use seekwire_transport::mem::Own;
 use seekwire_transport::queue::{self, QueuePair};
 use seekwire_transport::ring::Ring;
 use seekwire_transport::sys::doorbell::Doorbell;
-use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::fd::PrivateFd;
 use seekwire_transport::sys::poll::{Deadline, Events};
 
 const THREADS: usize = 4;
@@ -28,7 +23,7 @@ const ROUNDS: usize = 12;
 const BYTES: usize = 300_000;
 
 /// Formats this end's memory in its half.
-fn memory(link: &Link, entry: &Entry, geometry: Geometry) -> Own {
+fn memory(link: &Link, entry: &LinkEntry, geometry: Geometry) -> Own {
     let bytes = geometry.shown_bytes();
     // `None` while another process is choosing.
     let at = std::iter::repeat_with(|| entry.place(bytes)).find_map(|at| at).unwrap();
@@ -38,7 +33,7 @@ fn memory(link: &Link, entry: &Entry, geometry: Geometry) -> Own {
 }
 
 /// The two ends of a connection over a link, ready for each other.
-fn connect(links: [&Link; 2], port: u16, ends: (Geometry, Geometry)) -> [(Entry, Ring); 2] {
+fn connect(links: [&Link; 2], port: u16, ends: (Geometry, Geometry)) -> [(LinkEntry, Ring); 2] {
     let view = tuple(port);
     let [one, two] = links;
     let from = enter(one, &view, Role::Connected);
@@ -46,9 +41,9 @@ fn connect(links: [&Link; 2], port: u16, ends: (Geometry, Geometry)) -> [(Entry,
     let (from_own, to_own) = (memory(one, &from, ends.0), memory(two, &to, ends.1));
 
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let line = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (taken, _) = listener.accept().unwrap();
-    let ring = |link: &Link, entry: &Entry, own: Own, geometry: Geometry, line: TcpStream| {
+    let ring = |link: &Link, entry: &LinkEntry, own: Own, geometry: Geometry, stream: TcpStream| {
         let is_first = link.side() == one.side();
         let (tuple, role) =
             if is_first { (view.mirrored(), Role::Accepted) } else { (view, Role::Connected) };
@@ -57,14 +52,14 @@ fn connect(links: [&Link; 2], port: u16, ends: (Geometry, Geometry)) -> [(Entry,
         let (at, bytes) = other.place.unwrap();
         let peer = link.region().peer(at, bytes).unwrap();
         let peer_geometry = queue::shown_geometry(&peer, bytes).unwrap();
-        line.set_nodelay(true).unwrap();
+        stream.set_nodelay(true).unwrap();
         let (doorbell, peer_doorbell) =
-            Doorbell::across(Placed::new(line.into()).unwrap(), || None).unwrap();
+            Doorbell::remote_pair(PrivateFd::new(stream.into()).unwrap(), || None).unwrap();
         let queue = QueuePair::new(own, geometry, peer, peer_geometry);
         queue.set_ready();
         Ring { queue, doorbell, peer_doorbell }
     };
-    let from_ring = ring(one, &from, from_own, ends.0, line);
+    let from_ring = ring(one, &from, from_own, ends.0, stream);
     let to_ring = ring(two, &to, to_own, ends.1, taken);
     [(from, from_ring), (to, to_ring)]
 }

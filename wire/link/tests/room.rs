@@ -1,14 +1,12 @@
 //! Allocation of entries and pages, and when they become free again.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::sync::Barrier;
 
-use common::{Bed, MIB, PAGE, enter, tuple};
-use seekwire_link::{Attached, EnterError, Entry, Half, Link, Side};
+use crate::common::{Bed, MIB, PAGE, enter, tuple};
+use seekwire_link::{Attached, EnterError, Half, Link, LinkEntry, Side};
 use seekwire_protocol::Role;
-use seekwire_transport::sys::lease::{self, Kind};
+use seekwire_transport::sys::ofd_lock::{self, LockMode};
 
 /// All pages of a half.
 fn all(link: &Link) -> usize {
@@ -16,7 +14,7 @@ fn all(link: &Link) -> usize {
 }
 
 /// A connected end of each side, each with a place of `bytes` bytes.
-fn connected(one: &Link, two: &Link, port: u16, bytes: usize) -> [Entry; 2] {
+fn connected(one: &Link, two: &Link, port: u16, bytes: usize) -> [LinkEntry; 2] {
     let from = one.enter(&tuple(port), Role::Connected, 0).unwrap();
     let to = two.enter(&tuple(port).mirrored(), Role::Accepted, 1).unwrap();
     from.place(bytes).unwrap();
@@ -193,7 +191,7 @@ fn who_is_stopped_while_it_chooses_hangs_nobody() {
     let path = bed.state(Side::First).join("test.link");
     let stopped = std::fs::File::options().read(true).write(true).open(path).unwrap();
     // The lock byte documented in lib.rs.
-    assert!(lease::try_lock(&stopped, 4096, Kind::Exclusive).unwrap());
+    assert!(ofd_lock::try_lock(&stopped, 4096, LockMode::Exclusive).unwrap());
     let entered = one.enter(&tuple(10), Role::Connected, 0);
     assert!(matches!(entered.unwrap_err(), EnterError::Busy));
     assert_eq!(end.place(PAGE), None);
@@ -224,7 +222,7 @@ fn threads_that_enter_at_once_share_nothing() {
     let bed = Bed::new(16 * MIB);
     let [one, _two] = bed.both();
     let all_at_once = Barrier::new(THREADS.into());
-    let ends: Vec<(usize, usize, Entry)> = std::thread::scope(|scope| {
+    let ends: Vec<(usize, usize, LinkEntry)> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
             .map(|thread| {
                 let (one, all_at_once) = (one.clone(), &all_at_once);

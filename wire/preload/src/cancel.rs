@@ -1,18 +1,21 @@
 //! pthread_cancel of a thread that sleeps for the ring.
 //!
-//! Sleeping in read, send and the like is a cancellation point. In libc that is so because libc
-//! makes the system call. A thread that sleeps for the ring is woken by
-//! [`Connection::interrupt`](seekwire_endpoint::Connection::interrupt) instead, and asks libc to
-//! cancel it once it is outside the library's own frames.
+//! read, send, poll and the like are cancellation points. In libc that is so because libc makes the
+//! system call. A thread that sleeps for the ring is woken by
+//! [`Connection::interrupt`](seekwire_endpoint::Connection::interrupt) instead, leaves its call,
+//! which other threads in calls on the same socket do not, and asks libc to cancel it once it is
+//! outside the library's own frames.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::Duration;
 
 use libc::pthread_t;
+use seekwire_transport::sys::thread::nap;
 
-use crate::ffi::keeping_errno;
+use crate::ffi::{is_cancellable, keeping_errno};
 use crate::socket::Socket;
-use crate::{hazard, real, table};
+use crate::{hazard, real, table, unload};
 
 /// True if the program cancels threads at all.
 static USED: AtomicBool = AtomicBool::new(false);
@@ -46,7 +49,8 @@ pub(crate) fn restore(before: Option<c_int>) {
 #[cold]
 fn set_type(kind: c_int) -> c_int {
     let mut before = DEFERRED;
-    // SAFETY: writes the type before to a live integer. It may unwind, with nothing of ours to undo.
+    // SAFETY: writes the type before to a live integer. It may unwind, with nothing of ours to
+    // undo.
     unsafe { real::pthread_setcanceltype(kind, &raw mut before) };
     before
 }
@@ -69,14 +73,52 @@ pub(crate) unsafe extern "C-unwind" fn pthread_setcanceltype(
     unsafe { real::pthread_setcanceltype(kind, before) }
 }
 
+/// The states of a thread's word: it is in no cancellation point, or in one that began before the
+/// program cancelled a thread.
+const OUTSIDE: u8 = 0;
+/// It is in a cancellation point.
+const INSIDE: u8 = 1;
+/// It was cancelled there.
+const CANCELLED: u8 = 2;
+/// It has disabled cancellation.
+const DISABLED: u8 = 3;
+/// It was cancelled when it was [`OUTSIDE`].
+const PERHAPS: u8 = 4;
+
 /// Makes a call on the ring a cancellation point. Call it outside [`crate::ffi::guarded`].
 #[inline]
 pub(crate) fn point<T>(call: impl FnOnce() -> T) -> T {
-    if USED.load(Ordering::Relaxed) {
-        // SAFETY: takes nothing. It may unwind, with nothing of ours to undo.
-        unsafe { real::pthread_testcancel() };
-    }
-    call()
+    if USED.load(Ordering::Relaxed) { point_of_word(call) } else { call() }
+}
+
+#[cold]
+fn point_of_word<T>(call: impl FnOnce() -> T) -> T {
+    let word = hazard::own_cancellation();
+    let now = if is_cancellable() { INSIDE } else { DISABLED };
+    // From now on, whoever cancels this thread either sees it here, or has done so before the next
+    // line. A handler may have interrupted another such call.
+    let before = word.swap(now, Ordering::SeqCst);
+    // SAFETY: takes nothing. It may unwind, with nothing of ours to undo.
+    unsafe { real::pthread_testcancel() };
+    let result = call();
+    leave(word, if before == PERHAPS { OUTSIDE } else { before });
+    result
+}
+
+/// An interrupted call also learns of a cancellation.
+fn leave(word: &AtomicU8, before: u8) {
+    let back = |now| (now != CANCELLED || before != INSIDE).then_some(before);
+    let _ = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, back);
+}
+
+/// Whether this thread has to leave a call that would sleep: it is cancelled, or the library
+/// leaves the process.
+pub(crate) fn leaves() -> bool {
+    let is_cancelled = || {
+        let word = hazard::own_cancellation().load(Ordering::SeqCst);
+        matches!(word, CANCELLED | PERHAPS)
+    };
+    unload::has_begun() || (USED.load(Ordering::Relaxed) && is_cancelled())
 }
 
 /// pthread_cancel(3)
@@ -104,12 +146,24 @@ fn cancel(thread: pthread_t) -> c_int {
     result
 }
 
-/// Interrupts the calls of `thread` until it has left them. If it passed [`point`] before it was
-/// cancelled, but does not sleep yet, the next round wakes it. If it has disabled cancellation,
-/// this gives up after some rounds.
+/// Interrupts the calls of `thread` until it has left them, unless it has disabled cancellation. One
+/// ring is not enough: another sleeper may silence the doorbell before this thread sleeps.
 fn wake(thread: pthread_t) {
-    const ROUNDS: usize = 100;
-    for _ in 0..ROUNDS {
+    /// Rounds without a pause, which are enough for a thread that runs.
+    const ROUNDS: u32 = 100;
+    const PAUSE: Duration = Duration::from_millis(1);
+    /// More than a thread waits for its turn on a busy machine.
+    const LIMIT: u32 = 10_000;
+    let Some(word) = hazard::cancellation_of(thread) else { return };
+    let mark = |now| match now {
+        INSIDE => Some(CANCELLED),
+        OUTSIDE => Some(PERHAPS),
+        _ => None,
+    };
+    if word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, mark) == Err(DISABLED) {
+        return;
+    }
+    for round in 0..LIMIT {
         let mut used = false;
         for (_, object) in
             table::entries().filter(|(_, object)| hazard::is_used_by(thread, &raw const **object))
@@ -123,6 +177,12 @@ fn wake(thread: pthread_t) {
         if !used {
             return;
         }
-        std::thread::yield_now();
+        if round < ROUNDS {
+            std::thread::yield_now();
+        } else if word.load(Ordering::SeqCst) == CANCELLED {
+            nap(PAUSE);
+        } else {
+            return;
+        }
     }
 }

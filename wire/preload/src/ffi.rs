@@ -35,6 +35,19 @@ pub(crate) fn uncancelled<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Whether this thread can be cancelled now.
+pub(crate) fn is_cancellable() -> bool {
+    const ENABLE: c_int = 0;
+    const DISABLE: c_int = 1;
+    let mut before = DISABLE;
+    // SAFETY: as in `uncancelled`.
+    unsafe {
+        pthread_setcancelstate(DISABLE, &raw mut before);
+        pthread_setcancelstate(before, std::ptr::null_mut());
+    }
+    before == ENABLE
+}
+
 /// Like [`guarded`], without the cost of disabling cancellation: for work on an object that makes
 /// raw system calls only, even for closing its own files.
 #[inline]
@@ -99,35 +112,35 @@ pub(crate) fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// The return value of a failed libc function.
-pub(crate) trait Failure {
+pub(crate) trait FailureValue {
     /// -1, or a null pointer.
     const FAILURE: Self;
 }
 
-impl Failure for c_int {
+impl FailureValue for c_int {
     const FAILURE: c_int = -1;
 }
 
-impl Failure for () {
+impl FailureValue for () {
     const FAILURE: () = ();
 }
 
 /// SIG_ERR.
-impl Failure for usize {
+impl FailureValue for usize {
     const FAILURE: usize = usize::MAX;
 }
 
-impl Failure for isize {
+impl FailureValue for isize {
     const FAILURE: isize = -1;
 }
 
-impl<T> Failure for *mut T {
+impl<T> FailureValue for *mut T {
     const FAILURE: *mut T = std::ptr::null_mut();
 }
 
 /// Fails a call the way libc does.
 #[inline]
-pub(crate) fn fail<T: Failure>(error: Errno) -> T {
+pub(crate) fn fail<T: FailureValue>(error: Errno) -> T {
     set_errno(error.raw_os_error());
     T::FAILURE
 }

@@ -15,12 +15,12 @@ use libc::sock_fprog;
 use seekwire_endpoint::{Reason, Until};
 use seekwire_transport::sys::{filter, thread};
 
-use crate::departure::Departure;
+use crate::fd_numbers::Last;
 use crate::ffi::guarded;
-use crate::numbers::Last;
-use crate::process::{self, Kind};
+use crate::process::{self, ProcessKind};
 use crate::table::Object;
-use crate::{hand_over, log, pointers, relay, start, stats, table, track};
+use crate::unload::Unload;
+use crate::{fallback, log, pointers, relay, start, stats, table, track};
 
 const NAP: Duration = Duration::from_millis(1);
 
@@ -49,17 +49,17 @@ pub(crate) unsafe fn prepare(mode: c_ulong, program: *const sock_fprog) {
         // SAFETY: as the caller promises.
         if mode == libc::SECCOMP_MODE_FILTER.into() && unsafe { is_harmless(program) } {
             log::debug!("the system call filter allows all calls that the library needs");
-            seekwire_endpoint::across::forbid();
+            seekwire_endpoint::machine_links::forbid();
             IS_IN_PLACE.store(true, Ordering::Relaxed);
             return;
         }
         match process::kind() {
-            Kind::Own => retreat(),
+            ProcessKind::Own => retreat(),
             // Another thread has not finished leaving.
-            Kind::Stranger if process::has_retreated() => retreat(),
-            Kind::Stranger => forget(),
+            ProcessKind::RawFork if process::has_retreated() => retreat(),
+            ProcessKind::RawFork => forget(),
             // The table belongs to the parent, and this process is about to become another program.
-            Kind::Vfork => {}
+            ProcessKind::Vfork => {}
         }
     });
 }
@@ -112,14 +112,14 @@ fn retreat() {
     stats::write();
     // Objects that were closed in the meantime may be in use.
     let retired = table::RETIRED.rest();
-    let departure = Departure::begin(&objects, &retired);
+    let unload = Unload::begin(&objects, &retired);
     // The epoll sets come last: until then they are updated to watch the kernel's events again.
     let (sockets, others): (Vec<_>, Vec<_>) =
         table::numbers().partition(|fd| table::socket(*fd).is_some());
     for fd in sockets.into_iter().chain(others) {
         track::untrack(fd, Last::Kept);
     }
-    departure.end();
+    unload.end();
     table::RETIRED.reclaim();
     for object in objects.into_iter().map(|(_, object)| object).chain(retired) {
         if Arc::strong_count(&object) > 1 {
@@ -139,7 +139,7 @@ fn to_tcp(objects: &[(c_int, Arc<Object>)]) {
         let Some(socket) = table::socket(fd).filter(|socket| !socket.is_listening()) else {
             continue;
         };
-        if socket.connection.has_rest() && relay::is_read(&socket, |_| true) {
+        if socket.connection.has_spill() && relay::is_read(&socket, |_| true) {
             if relay::goes_on_in_place(fd) == Ok(true) {
                 continue;
             }
@@ -158,11 +158,15 @@ fn to_tcp(objects: &[(c_int, Arc<Object>)]) {
                 continue;
             }
         }
-        if hand_over::to_tcp_until(&socket, Reason::Filtered, until).is_err() {
+        if fallback::to_tcp_until(&socket, Reason::Filtered, until).is_err() {
             // The log has reported that the program loses bytes that were received out of order.
             let _ = socket.fall_back(Reason::Filtered);
         }
         socket.connection.finish_retransmission();
+    }
+    // Not before, because each may have the other end of another one.
+    for socket in objects.iter().filter_map(|&(fd, _)| table::socket(fd)) {
+        socket.connection.stay_on_tcp();
     }
 }
 

@@ -12,25 +12,26 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
 
-use libc::{c_int, sigset_t};
+use libc::{c_int, c_long, sigset_t};
 use rustix::fd::AsFd;
 use rustix::pipe::{PipeFlags, pipe_with};
 use seekwire_transport::Errno;
-use seekwire_transport::sys::fd::Placed;
-use seekwire_transport::sys::process as beside;
+use seekwire_transport::sys::fd::PrivateFd;
+use seekwire_transport::sys::process as copies;
 use seekwire_transport::sys::signal::ignored;
 use seekwire_transport::sys::{Fd, limit, thread};
 
-use crate::ffi::guarded;
+use crate::ffi::{guarded, keeping_errno};
 use crate::lock::{Guard, Lock, RawLock};
+use crate::process::{self, ProcessKind};
 use crate::socket::Socket;
 use crate::table::Set;
 use crate::table::{self, Object};
-use crate::{departure, hazard, process, spawned, stats};
+use crate::{deferred, hazard, spawn_actions, stats, unload};
 
 /// Maximum number of connections for which a child may have bytes that another program is to
 /// receive.
-const MOST_RESTS: u64 = 256;
+const MAX_SPILLS: u64 = 256;
 
 /// Call it once.
 pub(crate) fn start() {
@@ -74,7 +75,7 @@ fn locks(objects: &[Arc<Object>]) -> Vec<&RawLock> {
     let loans = sockets().map(|socket| socket.loans().raw());
     let relayed = sockets().map(|socket| socket.relayed().raw());
     let objects = registrations.chain(states).chain(numbers).chain(loans).chain(relayed);
-    objects.chain([spawned::lock(), stats::lock()]).collect()
+    objects.chain([spawn_actions::lock(), stats::lock()]).collect()
 }
 
 /// Waits until no fork is in progress. A fork that begins when the library is leaving waits for the
@@ -88,15 +89,15 @@ thread_local! {
     static HOLDS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes room for the rests of connections that a child may leave to another program.
-pub(crate) fn make_room_for_rests() {
+/// Makes room for the spills of connections that a child may leave to another program.
+pub(crate) fn prepare_spills() {
     // Leaves descriptors to later connections.
-    let most = MOST_RESTS.min(limit::own_descriptors() / 8);
+    let most = MAX_SPILLS.min(limit::own_descriptors() / 8);
     let mut made = 0;
     for (_, object) in table::entries() {
         let attached = object.as_socket().filter(|socket| socket.connection.is_attached());
         if let Some(socket) = attached.filter(|_| made < most) {
-            socket.connection.make_room_for_rest();
+            socket.connection.prepare_spill();
             made += 1;
         }
     }
@@ -108,7 +109,7 @@ extern "C" fn before_fork() {
         let Some(mut fork) = hold_all() else { return };
         HOLDS.set(true);
         // First, because connections must not receive messages in the middle of a change of state.
-        make_room_for_rests();
+        prepare_spills();
         seekwire_endpoint::fork::before_fork();
         fork.connected().for_each(|socket| socket.connection.before_fork());
         fork.objects.iter().filter_map(|object| object.as_set()).for_each(Set::before_fork);
@@ -153,6 +154,29 @@ extern "C" fn after_fork_child() {
     });
 }
 
+/// Forks by a call that runs no handlers of pthread_atfork(3): `fork` returns the child's id, 0 in the
+/// child, or a negative number.
+pub(crate) fn without_handlers(fork: impl FnOnce() -> c_long) -> c_long {
+    // A handler that has interrupted the library must not wait for its locks, and a child that was
+    // made otherwise may have copies of locks that nobody releases.
+    let prepares = !deferred::is_interrupted() && process::kind() == ProcessKind::Own;
+    if prepares {
+        keeping_errno(|| before_fork());
+    }
+    let child = fork();
+    keeping_errno(|| {
+        if child == 0 {
+            thread::forget_id();
+        }
+        match child {
+            _ if !prepares => {}
+            0 => after_fork_child(),
+            _ => after_fork_parent(),
+        }
+    });
+    child
+}
+
 fn after_fork(work: impl FnOnce(&mut Fork)) {
     let mut mask = None;
     guarded(|| {
@@ -168,7 +192,7 @@ fn after_fork(work: impl FnOnce(&mut Fork)) {
     }
 }
 
-/// The name of the processes that [`beside`] starts.
+/// The name of the processes that [`run_in_helpers`] starts.
 pub(crate) const RELAY: &CStr = c"seekwire-relay";
 
 /// Runs each of `works` in a process of the library's own, which has only the descriptors `kept`,
@@ -177,44 +201,49 @@ pub(crate) const RELAY: &CStr = c"seekwire-relay";
 ///
 /// # Errors
 /// Those of clone(2); EIO if the library has left this process.
-pub(crate) fn beside(socket: &Socket, kept: &[Fd], works: &[&dyn Fn()]) -> Result<(), Errno> {
+pub(crate) fn run_in_helpers(
+    socket: &Socket,
+    kept: &[Fd],
+    works: &[&dyn Fn()],
+) -> Result<(), Errno> {
     std::mem::forget(hold_all().ok_or(Errno::IO)?);
     seekwire_endpoint::fork::before_fork();
     works.iter().for_each(|_| socket.connection.before_fork());
     // SAFETY: this thread holds all locks of the library, whose memory knows no others. The code
     // that runs in the copy ends with exit.
-    let between = unsafe { beside::copy() };
+    let between = unsafe { copies::copy() };
     if between == Ok(0) {
         // The child of a process that is gone has no parent here that waits for it.
         let begun = works.iter().take_while(|work| {
             // SAFETY: as above.
-            let child = unsafe { beside::copy() };
+            let child = unsafe { copies::copy() };
             if child == Ok(0) {
-                guarded(|| be_beside(socket, kept, **work));
-                beside::exit(0);
+                guarded(|| run_helper(socket, kept, **work));
+                copies::exit(0);
             }
             child.is_ok()
         });
-        beside::exit(begun.count() as i32);
+        copies::exit(begun.count() as i32);
     }
     seekwire_endpoint::fork::after_fork_parent();
     after_fork(|_| ());
     let begun = match between {
-        Ok(between) => beside::status(between).map_or(works.len(), |begun| begun as usize),
+        Ok(between) => copies::status(between).map_or(works.len(), |begun| begun as usize),
         Err(_) => 0,
     };
     works.iter().skip(begun).for_each(|_| socket.connection.fork_failed());
     if begun < works.len() { Err(between.err().unwrap_or(Errno::AGAIN)) } else { Ok(()) }
 }
 
-fn be_beside(socket: &Socket, kept: &[Fd], work: &dyn Fn()) {
-    beside::stand_alone(RELAY);
-    beside::close_all_but(kept);
+fn run_helper(socket: &Socket, kept: &[Fd], work: &dyn Fn()) {
+    copies::stand_alone(RELAY);
+    copies::close_all_but(kept);
     process::after_fork_child();
     hazard::after_fork_child();
     thread::forget_id();
     seekwire_endpoint::fork::after_fork_child();
-    // SAFETY: `beside`, which ran in this thread, left it held. Its mask does not matter here.
+    // SAFETY: `run_in_helpers`, which ran in this thread, left it held. Its mask does not matter
+    // here.
     let mut fork = unsafe { FORK.adopt() };
     locks(&fork.objects).into_iter().for_each(RawLock::release);
     fork.objects.clear();
@@ -230,7 +259,7 @@ fn hold_all() -> Option<Guard<'static, Fork>> {
     // after all.
     const TRIES: u32 = 8;
     for _ in 0..TRIES {
-        if departure::has_begun() {
+        if unload::has_begun() {
             return None;
         }
         let mask = block_signals();
@@ -239,9 +268,9 @@ fn hold_all() -> Option<Guard<'static, Fork>> {
                 fork.mask = Some(mask);
                 return Some(fork);
             }
-            Err(taken) => {
+            Err(held) => {
                 set_mask(&mask);
-                taken.wait_until_free();
+                held.wait_until_free();
             }
         }
     }
@@ -257,14 +286,14 @@ fn hold_all() -> Option<Guard<'static, Fork>> {
 }
 
 /// A lock that another thread holds.
-enum Taken {
+enum HeldLock {
     Fork,
     Numbers(Arc<Object>),
     /// The lock at that position among these objects' locks.
     Other(Vec<Arc<Object>>, usize),
 }
 
-impl Taken {
+impl HeldLock {
     fn wait_until_free(&self) {
         match self {
             Self::Fork => FORK.raw().wait_until_free(),
@@ -274,21 +303,21 @@ impl Taken {
     }
 }
 
-fn try_hold_all() -> Result<Guard<'static, Fork>, Taken> {
-    let mut fork = FORK.try_lock().ok_or(Taken::Fork)?;
+fn try_hold_all() -> Result<Guard<'static, Fork>, HeldLock> {
+    let mut fork = FORK.try_lock().ok_or(HeldLock::Fork)?;
     fork.objects.clear();
     for (fd, object) in table::entries() {
         let Some(numbers) = object.numbers().try_lock() else {
-            return Err(Taken::Numbers(object.share()));
+            return Err(HeldLock::Numbers(object.share()));
         };
         if numbers.any() == Some(fd) {
             fork.objects.push(object.share());
         }
     }
     let others = locks(&fork.objects);
-    if let Some(taken) = others.iter().position(|lock| !lock.try_acquire()) {
-        others[..taken].iter().for_each(|lock| lock.release());
-        return Err(Taken::Other(std::mem::take(&mut fork.objects), taken));
+    if let Some(held) = others.iter().position(|lock| !lock.try_acquire()) {
+        others[..held].iter().for_each(|lock| lock.release());
+        return Err(HeldLock::Other(std::mem::take(&mut fork.objects), held));
     }
     Ok(fork)
 }
@@ -327,14 +356,14 @@ fn set_mask(mask: &sigset_t) {
 /// Tells a parent that no child was created, whichever function of libc has called fork() and
 /// failed: a pipe whose other end a child would hold until it has reported that it exists.
 struct Arrival {
-    read: Placed,
-    write: Placed,
+    read: PrivateFd,
+    write: PrivateFd,
 }
 
 impl Arrival {
     fn new() -> Option<Self> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;
-        let (read, write) = (Placed::new(read), Placed::new(write));
+        let (read, write) = (PrivateFd::new(read), PrivateFd::new(write));
         Some(Self { read: read.ok()?, write: write.ok()? })
     }
 

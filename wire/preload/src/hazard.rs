@@ -36,11 +36,13 @@ const BRIEF: usize = 8;
 struct Record {
     /// Addresses of objects of any type.
     slots: [AtomicPtr<()>; USED + BRIEF],
-    taken: AtomicBool,
+    is_used: AtomicBool,
     /// A [`Where`].
     whereabouts: AtomicU8,
     /// The thread that has the record, by its pthread_t.
     thread: AtomicU64,
+    /// Whether it is in a cancellation point.
+    cancellation: AtomicU8,
     next: AtomicPtr<Record>,
 }
 
@@ -90,7 +92,7 @@ extern "C" fn leave(record: *mut c_void) {
     if let Some(record) = unsafe { record.cast::<Record>().as_ref() } {
         // Left by calls that a handler has left with siglongjmp.
         record.slots.iter().for_each(|slot| slot.store(ptr::null_mut(), Ordering::Relaxed));
-        record.taken.store(false, Ordering::Release);
+        record.is_used.store(false, Ordering::Release);
     }
 }
 
@@ -144,14 +146,15 @@ fn record() -> &'static Record {
 
 #[cold]
 fn enter() -> &'static Record {
-    if let Some(record) = records().find(|record| !record.taken.swap(true, Ordering::Acquire)) {
+    if let Some(record) = records().find(|record| !record.is_used.swap(true, Ordering::Acquire)) {
         return adopt(record);
     }
     let record: &'static Record = Box::leak(Box::new(Record {
         slots: [const { AtomicPtr::new(ptr::null_mut()) }; USED + BRIEF],
-        taken: AtomicBool::new(true),
+        is_used: AtomicBool::new(true),
         whereabouts: AtomicU8::new(Where::Inside as u8),
         thread: AtomicU64::new(0),
+        cancellation: AtomicU8::new(0),
         next: AtomicPtr::new(ptr::null_mut()),
     }));
     let mut head = RECORDS.load(Ordering::Relaxed);
@@ -171,6 +174,7 @@ fn enter() -> &'static Record {
 
 fn adopt(record: &'static Record) -> &'static Record {
     record.whereabouts.store(Where::Inside as u8, Ordering::Relaxed);
+    record.cancellation.store(0, Ordering::Relaxed);
     // SAFETY: takes nothing and always succeeds.
     record.thread.store(unsafe { libc::pthread_self() }, Ordering::Release);
     RECORD.set(record);
@@ -421,11 +425,23 @@ pub(crate) fn is_used_inside<T>(object: *const T) -> bool {
 
 /// True if `thread` uses `object` in a call now.
 pub(crate) fn is_used_by<T>(thread: libc::pthread_t, object: *const T) -> bool {
-    records()
-        .find(|record| {
-            record.taken.load(Ordering::Acquire) && record.thread.load(Ordering::Acquire) == thread
-        })
-        .is_some_and(|record| record.announces(object))
+    record_of(thread).is_some_and(|record| record.announces(object))
+}
+
+fn record_of(thread: libc::pthread_t) -> Option<&'static Record> {
+    records().find(|record| {
+        record.is_used.load(Ordering::Acquire) && record.thread.load(Ordering::Acquire) == thread
+    })
+}
+
+/// The word in which `cancel` keeps whether this thread is in a cancellation point.
+pub(crate) fn own_cancellation() -> &'static AtomicU8 {
+    &record().cancellation
+}
+
+/// The same word of another thread.
+pub(crate) fn cancellation_of(thread: libc::pthread_t) -> Option<&'static AtomicU8> {
+    record_of(thread).map(|record| &record.cancellation)
 }
 
 fn number_of_others<T>(object: *const T) -> usize {
@@ -464,13 +480,13 @@ fn others() -> impl Iterator<Item = &'static Record> {
     records().filter(move |record| !ptr::eq(*record, own))
 }
 
-/// In the child of a fork: the announcements of the other threads are void.
+/// In the child of a fork: the announcements of the other threads do not count.
 pub(crate) fn after_fork_child() {
     for record in others() {
         for slot in &record.slots {
             slot.store(ptr::null_mut(), Ordering::Relaxed);
         }
-        record.taken.store(false, Ordering::Relaxed);
+        record.is_used.store(false, Ordering::Relaxed);
     }
     // On some kernels a child does not inherit the registration.
     start();

@@ -5,7 +5,7 @@
 //!        |  libc call                          |
 //!   calls      one file per family        api      wire/include/seekwire.h
 //!        |  look the fd up; delegate          seek       the part that receives out of order
-//!   way        by libc or by us        poll      waiting on a list of fds
+//!   call_path  by libc or by us        poll      waiting on a list of fds
 //!   track      entering and leaving the table
 //!        |
 //!   table      fd number -> object, protected by hazard pointers
@@ -18,12 +18,13 @@
 //!   real       the functions of libc behind ours          ffi      panics and errno
 //!   loaded     functions of objects that are opened locally
 //!   start      start and end                              lock     a lock that fork can hold
-//!   process    this one, or a child of it                 hold     work that a handler postpones
-//!   hand_over  back to TCP, for another holder            signals  EINTR or start again
-//!   passed     fds that another program is about to get   memory   of the library's own
-//!   found      bytes that an earlier program has left
+//!   process    this one, or a child of it                 deferred work that a handler postpones
+//!   fallback   back to TCP, for another holder            signals  EINTR or start again
+//!   handover   for a program that begins                  allocator  the library's own memory
+//!   passed_sockets  in messages
+//!   found_spill  bytes that an earlier program has left
 //!   relay      processes that bring it the bytes on the ring
-//!   uring      an io_uring that the program uses          unseen   rings that cannot be followed
+//!   uring      an io_uring that the program uses          unknown_rings  that cannot be followed
 //!   cancel     pthread_cancel of a thread that sleeps for the ring
 //!   pointers   checks pointers of the application
 //!   filter     system call filters                       unwinder   selects its copy
@@ -39,31 +40,32 @@
 //! `cdylib`: GNU ld refuses a second one with version names beside it, and LLD accepts it but keeps
 //! the symbols of the first.
 
+mod allocator;
 mod api;
 mod buffers;
+mod call_path;
 mod calls;
 mod cancel;
-mod departure;
+mod deferred;
+mod deferred_close;
 mod epoll;
+mod fallback;
+mod fd_numbers;
 mod ffi;
 mod filter;
 mod fork;
-mod found;
-mod hand_over;
+mod found_spill;
+mod handover;
 mod hazard;
-mod hold;
 mod loaded;
 mod loader;
 mod loan;
 mod lock;
 mod log;
 mod look;
-mod memory;
-mod numbers;
-mod passed;
+mod passed_sockets;
 mod pointers;
 mod poll;
-mod postponed;
 mod process;
 mod real;
 mod registration;
@@ -71,15 +73,15 @@ mod relay;
 mod seek;
 mod signals;
 mod socket;
-mod spawned;
+mod spawn_actions;
 mod start;
 mod stats;
-mod streams;
+mod stdio_streams;
 mod syscall;
 mod table;
 mod timeout;
 mod track;
-mod unseen;
+mod unknown_rings;
+mod unload;
 mod unwinder;
 mod uring;
-mod way;

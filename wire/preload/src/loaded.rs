@@ -18,12 +18,13 @@ use crate::ffi::guarded;
 #[cold]
 pub(crate) fn function(name: &CStr) -> *mut c_void {
     let find = || {
-        let in_caller =
-            file_of(caller()).map(|file| function_in(&file, name)).filter(|found| !found.is_null());
+        let in_caller = file_of(caller())
+            .map(|file| function_in(&file, name))
+            .filter(|function| !function.is_null());
         in_caller.unwrap_or_else(|| {
             let all = files();
-            let mut found = all.iter().map(|file| function_in(file, name));
-            found.find(|found| !found.is_null()).unwrap_or(ptr::null_mut())
+            let mut functions = all.iter().map(|file| function_in(file, name));
+            functions.find(|function| !function.is_null()).unwrap_or(ptr::null_mut())
         })
     };
     guarded(find).unwrap_or(ptr::null_mut())
@@ -40,16 +41,16 @@ fn function_in(file: &CStr, name: &CStr) -> *mut c_void {
         if handle.is_null() {
             return ptr::null_mut();
         }
-        let mut found = libc::dlsym(handle, name.as_ptr());
-        if !found.is_null() {
+        let mut function = libc::dlsym(handle, name.as_ptr());
+        if !function.is_null() {
             // A second copy of this library would ask the first one, which has called it.
             let of_copy = libc::dlsym(handle, c"seekwire_stand_back".as_ptr());
-            if object_of(found).dli_fbase == object_of(of_copy).dli_fbase {
-                found = ptr::null_mut();
+            if object_of(function).dli_fbase == object_of(of_copy).dli_fbase {
+                function = ptr::null_mut();
             }
         }
         libc::dlclose(handle);
-        found
+        function
     }
 }
 
@@ -116,7 +117,7 @@ fn caller() -> *const c_void {
 
     struct Search {
         ours: *mut c_void,
-        found: *const c_void,
+        caller: *const c_void,
     }
 
     unsafe extern "C" {
@@ -135,15 +136,15 @@ fn caller() -> *const c_void {
         if object_of(at).dli_fbase == search.ours {
             return GO_ON;
         }
-        search.found = at;
+        search.caller = at;
         STOP
     }
 
     let ours = object_of(caller as *const c_void).dli_fbase;
-    let mut search = Search { ours, found: ptr::null() };
+    let mut search = Search { ours, caller: ptr::null() };
     // SAFETY: `step` has the type that the unwinder calls, gets a value that outlives the call, and
     // does not unwind. All frames that are gone through are this library's, which are built to be
     // unwound.
     unsafe { _Unwind_Backtrace(step, (&raw mut search).cast()) };
-    search.found
+    search.caller
 }

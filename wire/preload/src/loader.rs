@@ -17,7 +17,7 @@ use libc::AT_FDCWD;
 use rustix::fs::{Access, access, fgetxattr};
 use rustix::process::{getegid, geteuid, getgid, getuid};
 use seekwire_transport::Errno;
-use seekwire_transport::sys::fd::Opened;
+use seekwire_transport::sys::fd::LibraryFd;
 use seekwire_transport::sys::{call, host};
 
 use crate::ffi::guarded_raw;
@@ -28,7 +28,7 @@ pub(crate) type Strings = *const *const c_char;
 
 /// A program that is about to be started.
 #[derive(Clone, Copy)]
-pub(crate) enum Program {
+pub(crate) enum ExecTarget {
     /// A path relative to the directory with this number.
     At(c_int, *const c_char),
     /// A name to search in PATH, unless it contains a slash.
@@ -44,7 +44,7 @@ pub(crate) enum Program {
 ///
 /// Pointers must be as execve(2) demands, or lead nowhere.
 pub(crate) unsafe fn with_environment<T>(
-    program: Program,
+    program: ExecTarget,
     environment: Strings,
     start: impl FnOnce(Strings) -> T,
 ) -> T {
@@ -63,11 +63,11 @@ static OWN_FILE: AtomicPtr<c_char> = AtomicPtr::new(ptr::null_mut());
 
 /// Call it when the process starts.
 pub(crate) fn start() {
-    let found = loaded::object_of((&raw const OWN_FILE).cast());
-    OWN_FILE.store(found.dli_fname.cast_mut(), Ordering::Relaxed);
+    let own = loaded::object_of((&raw const OWN_FILE).cast());
+    OWN_FILE.store(own.dli_fname.cast_mut(), Ordering::Relaxed);
 }
 
-impl Program {
+impl ExecTarget {
     /// A program given as for execveat(2).
     ///
     /// # Safety
@@ -104,7 +104,7 @@ impl Program {
     /// # Safety
     ///
     /// As for [`with_environment`].
-    unsafe fn file(self) -> Option<Opened> {
+    unsafe fn file(self) -> Option<LibraryFd> {
         /// Maximum number of interpreters that the kernel follows.
         const SCRIPTS: usize = 5;
         /// Number of bytes of a script that the kernel reads (BINPRM_BUF_SIZE).
@@ -127,7 +127,7 @@ impl Program {
     /// # Safety
     ///
     /// As for [`with_environment`].
-    unsafe fn open(self) -> Option<Opened> {
+    unsafe fn open(self) -> Option<LibraryFd> {
         match self {
             Self::At(directory, path) => open(directory, path),
             // SAFETY: as the caller promises.
@@ -143,14 +143,14 @@ impl Program {
 }
 
 /// Opens a file for reading. The kernel rejects a bad pointer.
-fn open(directory: c_int, path: *const c_char) -> Option<Opened> {
+fn open(directory: c_int, path: *const c_char) -> Option<LibraryFd> {
     let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
     let arguments =
         [directory as usize, path.expose_provenance(), flags.cast_unsigned() as usize, 0, 0, 0];
     // SAFETY: the kernel reads a C string.
     let number = unsafe { call(libc::SYS_openat, arguments) }.ok()?;
     // SAFETY: a new descriptor, which nothing else uses.
-    Some(Opened::from(unsafe { OwnedFd::from_raw_fd(number as c_int) }))
+    Some(LibraryFd::from(unsafe { OwnedFd::from_raw_fd(number as c_int) }))
 }
 
 /// Finds a program as execvp(3) does. A file that is executable but not readable is skipped.
@@ -158,7 +158,7 @@ fn open(directory: c_int, path: *const c_char) -> Option<Opened> {
 /// # Safety
 ///
 /// `name` must be a C string.
-unsafe fn search(name: *const c_char) -> Option<Opened> {
+unsafe fn search(name: *const c_char) -> Option<LibraryFd> {
     // SAFETY: as the caller promises.
     let bytes = unsafe { CStr::from_ptr(name) }.to_bytes();
     if bytes.contains(&b'/') {
@@ -180,7 +180,7 @@ unsafe fn search(name: *const c_char) -> Option<Opened> {
     })
 }
 
-fn is_executable(file: &Opened) -> bool {
+fn is_executable(file: &LibraryFd) -> bool {
     rustix::fs::fstat(file).is_ok_and(|about| {
         about.st_mode & libc::S_IFMT == libc::S_IFREG && about.st_mode & 0o111 != 0
     })
@@ -210,7 +210,7 @@ enum Loader {
 }
 
 /// The loader that a program requests. `None` if that is unknown.
-fn loader_of(file: &Opened) -> Option<Loader> {
+fn loader_of(file: &LibraryFd) -> Option<Loader> {
     // elf(5)
     const OWN_KIND: [u8; 2] = [2, 1];
     const OWN_MACHINE: u16 = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
@@ -256,7 +256,7 @@ fn loader_of(file: &Opened) -> Option<Loader> {
 
 /// True if a program may get other privileges than its parent's, or starts with different real and
 /// effective users or groups: its loader then takes no libraries from the environment.
-fn changes_rights(file: &Opened) -> Option<bool> {
+fn changes_rights(file: &LibraryFd) -> Option<bool> {
     if getuid() != geteuid() || getgid() != getegid() {
         return Some(true);
     }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::futex;
 
-use crate::hold;
+use crate::deferred;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -27,12 +27,12 @@ impl RawLock {
     /// Takes the lock if it is free.
     #[inline]
     pub(crate) fn try_acquire(&self) -> bool {
-        hold::begin();
-        let taken = self.take();
-        if !taken {
-            hold::end();
+        deferred::begin();
+        let is_taken = self.take();
+        if !is_taken {
+            deferred::end();
         }
-        taken
+        is_taken
     }
 
     #[inline]
@@ -43,7 +43,7 @@ impl RawLock {
     /// Takes the lock without a guard; [`RawLock::release`] releases it.
     #[inline]
     pub(crate) fn acquire(&self) {
-        hold::begin();
+        deferred::begin();
         if !self.take() {
             self.acquire_slowly();
         }
@@ -77,7 +77,7 @@ impl RawLock {
         if self.0.swap(FREE, Ordering::Release) == AWAITED {
             let _ = futex::wake(&self.0, futex::Flags::PRIVATE, 1);
         }
-        hold::end();
+        deferred::end();
     }
 }
 
@@ -108,7 +108,7 @@ impl<T> Lock<T> {
     /// interrupted thread may hold.
     pub(crate) fn lock_in_handler(&self) -> Option<Guard<'_, T>> {
         const TRIES: u32 = 1000;
-        if !hold::is_interrupted() {
+        if !deferred::is_interrupted() {
             return Some(self.lock());
         }
         (0..TRIES).find_map(|_| {

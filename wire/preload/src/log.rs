@@ -6,13 +6,13 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use seekwire_endpoint::Config;
-use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::fd::PrivateFd;
 use seekwire_transport::sys::signal::without_signals;
 pub(crate) use tracing::{debug, error, info, warn};
 
 /// Writes go directly to the kernel: the library's own fds are separate from the application's. A
 /// line is a single write, so no lock is needed, which another thread could hold during a fork.
-struct Sink(Placed);
+struct Sink(PrivateFd);
 
 impl Write for &Sink {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
@@ -51,5 +51,5 @@ fn open(target: &OsStr) -> Option<Sink> {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
         rustix::fs::open(target, flags, Mode::RUSR | Mode::WUSR).ok()?
     };
-    Placed::new(fd).ok().map(Sink)
+    PrivateFd::new(fd).ok().map(Sink)
 }

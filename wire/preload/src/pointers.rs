@@ -53,29 +53,29 @@ pub(crate) fn is_mask(mask: *const sigset_t) -> bool {
 /// Number of readable bytes, from the first one on.
 #[inline]
 pub(crate) fn readable(base: *const c_void, len: usize) -> usize {
-    READABLE.with(|known| known.reach(base.addr(), len, asks_to_read))
+    READABLE.with(|cache| cache.reach(base.addr(), len, asks_to_read))
 }
 
 /// Number of writable bytes, from the first one on.
 #[inline]
 pub(crate) fn writable(base: *const c_void, len: usize) -> usize {
-    WRITABLE.with(|known| known.reach(base.addr(), len, asks_to_write))
+    WRITABLE.with(|cache| cache.reach(base.addr(), len, asks_to_write))
 }
 
 thread_local! {
-    static READABLE: Known = const { Known::nothing() };
-    static WRITABLE: Known = const { Known::nothing() };
+    static READABLE: RangeCache = const { RangeCache::nothing() };
+    static WRITABLE: RangeCache = const { RangeCache::nothing() };
 }
 
 /// The ranges checked last.
-struct Known {
+struct RangeCache {
     ranges: [(Cell<usize>, Cell<usize>); 4],
     next: Cell<usize>,
 }
 
-impl Known {
-    const fn nothing() -> Known {
-        Known { ranges: [const { (Cell::new(0), Cell::new(0)) }; 4], next: Cell::new(0) }
+impl RangeCache {
+    const fn nothing() -> RangeCache {
+        RangeCache { ranges: [const { (Cell::new(0), Cell::new(0)) }; 4], next: Cell::new(0) }
     }
 
     #[inline]

@@ -18,17 +18,17 @@ use seekwire_endpoint::{Carrier, Connection, Holding, Interest, Plain};
 use seekwire_transport::Errno;
 use seekwire_transport::spin::Seen;
 use seekwire_transport::sys::Fd;
-use seekwire_transport::sys::doorbell::Ear;
+use seekwire_transport::sys::doorbell::EdgeWatch;
 use seekwire_transport::sys::signal::HeldBack;
 use smallvec::SmallVec;
 
+use crate::call_path::CallPath;
 use crate::ffi::{errno, fail, guarded, guarded_raw, set_errno};
 use crate::look::look;
 use crate::signals::while_asleep;
-use crate::table::{self, Entry, SetRef, SocketRef};
+use crate::table::{self, SetRef, SocketRef, TableEntry};
 use crate::timeout::{Timeout, timespec};
-use crate::way::Way;
-use crate::{departure, epoll, real};
+use crate::{epoll, real, unload};
 
 const READ: c_short = POLLIN | POLLRDNORM;
 const WRITE: c_short = POLLOUT | POLLWRNORM | POLLWRBAND;
@@ -59,7 +59,7 @@ enum Awake {
 }
 
 /// The source of an answer.
-pub(crate) enum Answer {
+pub(crate) enum PollAnswer {
     /// No fd is an attached connection; the application's own call was made.
     Kernel(c_int),
     /// The library leaves the process: the application's own call is to be made, with the remaining
@@ -90,7 +90,7 @@ struct Sleep<'a> {
     /// Number of times that a doorbell has woken it.
     called: u32,
     /// Watched in place of the doorbells, after [`MOST_LEFT`] wake-ups.
-    ears: SmallVec<[(Fd, Option<Ear>); 2]>,
+    edge_watches: SmallVec<[(Fd, Option<EdgeWatch>); 2]>,
 }
 
 impl Sleep<'_> {
@@ -98,26 +98,26 @@ impl Sleep<'_> {
         self.signals.is_some()
     }
 
-    fn is_deaf(&self) -> bool {
+    fn watches_edges(&self) -> bool {
         self.called >= MOST_LEFT
     }
 
     /// Forgets earlier signals of the doorbells, before the last check.
     fn forget(&mut self) {
-        self.ears.iter().flat_map(|(_, ear)| ear).for_each(Ear::forget);
+        self.edge_watches.iter().flat_map(|(_, watch)| watch).for_each(EdgeWatch::forget);
     }
 
     /// The descriptor to watch for `doorbell`, or `None` if there are none left.
-    fn hear(&mut self, doorbell: Fd) -> Option<Fd> {
-        if !self.is_deaf() {
+    fn wait_fd(&mut self, doorbell: Fd) -> Option<Fd> {
+        if !self.watches_edges() {
             return Some(doorbell);
         }
-        let known = self.ears.iter().position(|(of, _)| *of == doorbell);
-        let at = known.unwrap_or_else(|| {
-            self.ears.push((doorbell, Ear::new(doorbell).ok()));
-            self.ears.len() - 1
+        let existing = self.edge_watches.iter().position(|(of, _)| *of == doorbell);
+        let at = existing.unwrap_or_else(|| {
+            self.edge_watches.push((doorbell, EdgeWatch::new(doorbell).ok()));
+            self.edge_watches.len() - 1
         });
-        self.ears[at].1.as_ref().map(Ear::fd)
+        self.edge_watches[at].1.as_ref().map(EdgeWatch::fd)
     }
 }
 
@@ -130,34 +130,34 @@ pub(crate) fn wait(
     mask: *const sigset_t,
     is_of_select: bool,
     kernel: impl FnOnce() -> c_int,
-) -> Answer {
-    let parts: SmallVec<[(usize, Entry); 8]> =
+) -> PollAnswer {
+    let parts: SmallVec<[(usize, TableEntry); 8]> =
         fds.iter().enumerate().filter_map(|(at, entry)| Some((at, part(entry.fd)?))).collect();
     if parts.is_empty() {
-        return Answer::Kernel(kernel());
+        return PollAnswer::Kernel(kernel());
     }
     let mut ours = Ours::default();
     // A connection does not attach while a thread sleeps on its TCP socket alone.
     let mut brackets: SmallVec<[(&SocketRef, Plain<'_>); 8]> = SmallVec::new();
     for (at, part) in &parts {
         match part {
-            Entry::Socket(socket) => match socket.enter_to_wait() {
-                Way::Plain(plain) => {
+            TableEntry::Socket(socket) => match socket.enter_to_wait() {
+                CallPath::Plain(plain) => {
                     brackets.push((socket, plain));
                     // The library may hold bytes that the kernel does not know about.
                     if socket.connection.receives_by_library() {
                         ours.sockets.push((*at, socket));
                     }
                 }
-                Way::Library => ours.sockets.push((*at, socket)),
-                Way::Unseen => {}
+                CallPath::Library => ours.sockets.push((*at, socket)),
+                CallPath::Unseen => {}
             },
-            Entry::Set(set) if fds[*at].events & READ != 0 => ours.sets.push((*at, set)),
-            Entry::Set(_) | Entry::Uring(_) => {}
+            TableEntry::Set(set) if fds[*at].events & READ != 0 => ours.sets.push((*at, set)),
+            TableEntry::Set(_) | TableEntry::Uring(_) => {}
         }
     }
     let answer = if ours.sockets.is_empty() && ours.sets.is_empty() {
-        Answer::Kernel(kernel())
+        PollAnswer::Kernel(kernel())
     } else {
         let mut sleep = Sleep { is_of_select, ..Sleep::default() };
         let waited = wait_for_ours(fds, &ours, &mut timeout, mask, &mut sleep);
@@ -176,17 +176,17 @@ pub(crate) fn wait(
         // Handlers of pending signals run here, or at the end.
         match (waited, sleep.signals.as_ref().or(sleep.early.as_ref())) {
             (None, Some(signals)) => match signals.let_in() {
-                Ok(()) => Answer::Left(timeout),
-                Err(error) => Answer::Poll { result: fail(error), has_slept },
+                Ok(()) => PollAnswer::Left(timeout),
+                Err(error) => PollAnswer::Poll { result: fail(error), has_slept },
             },
-            (None, None) => Answer::Left(timeout),
-            (Some(0), _) if is_interrupted(mask) => Answer::Poll { result: -1, has_slept },
-            (Some(_), _) => Answer::Poll { result, has_slept },
+            (None, None) => PollAnswer::Left(timeout),
+            (Some(0), _) if is_interrupted(mask) => PollAnswer::Poll { result: -1, has_slept },
+            (Some(_), _) => PollAnswer::Poll { result, has_slept },
         }
     };
     brackets.into_iter().for_each(|(socket, plain)| socket.leave_plain(plain));
     for (_, part) in &parts {
-        if let Entry::Socket(socket) = part {
+        if let TableEntry::Socket(socket) = part {
             socket.update_sets();
         }
     }
@@ -202,10 +202,10 @@ fn is_interrupted(mask: *const sigset_t) -> bool {
 }
 
 /// Excludes listeners, which only the kernel handles. A set without connections may get some.
-fn part(fd: c_int) -> Option<Entry> {
+fn part(fd: c_int) -> Option<TableEntry> {
     table::lookup(fd).filter(|entry| match entry {
-        Entry::Socket(socket) => !socket.is_listening(),
-        Entry::Set(set) => {
+        TableEntry::Socket(socket) => !socket.is_listening(),
+        TableEntry::Set(set) => {
             set.expect_sleeper();
             // A set that was left to the kernel may still have bytes on a ring.
             if epoll::is_alone(set, fd) {
@@ -213,7 +213,7 @@ fn part(fd: c_int) -> Option<Entry> {
             }
             true
         }
-        Entry::Uring(_) => false,
+        TableEntry::Uring(_) => false,
     })
 }
 
@@ -228,11 +228,11 @@ fn wait_for_ours<'a>(
     let all_attached = ours.sets.is_empty() && ours.sockets.len() == fds.len();
     let mut slept = false;
     // The peer may be waiting for this, and the call may not get as far as sleeping.
-    guarded_raw(|| ours.attend());
+    guarded_raw(|| ours.service_peers());
     // Only the kernel knows about a direction that is on TCP, and mostly at once.
     let mut is_for_kernel = ours.is_for_kernel(fds);
     loop {
-        if departure::has_begun() {
+        if unload::has_begun() {
             return None;
         }
         if sleep.has_begun() {
@@ -241,13 +241,13 @@ fn wait_for_ours<'a>(
         }
         fds.iter_mut().for_each(|entry| entry.revents = 0);
         let ready = guarded_raw(|| ours.add_ready(fds)).unwrap_or(false);
-        if ready && all_attached && guarded_raw(|| ours.tell_all(fds)).unwrap_or(false) {
+        if ready && all_attached && guarded_raw(|| ours.knows_all(fds)).unwrap_or(false) {
             return Some(count(fds));
         }
         if ready || slept || is_for_kernel || timeout.is_none() {
             let answered = ours.ask_kernel(fds);
             // A set may be readable because of the event that wakes the others.
-            if !ours.sets.is_empty() && departure::has_begun() {
+            if !ours.sets.is_empty() && unload::has_begun() {
                 return None;
             }
             match count(fds) {
@@ -284,16 +284,16 @@ fn wait_for_ours<'a>(
         }
         // Computed only now, because a check may have moved sends off a full ring to TCP.
         let (mut asked, held_up) = ours.masked(fds);
-        let doubt = if held_up { Some(Connection::MOMENT) } else { ours.doubt(fds) };
-        let mut short = held.into_iter().chain(doubt).min();
+        let recheck = if held_up { Some(Connection::MOMENT) } else { ours.recheck_after(fds) };
+        let mut short = held.into_iter().chain(recheck).min();
         for (at, socket) in &ours.sockets {
             let doorbell = socket.connection.doorbell_for(interest(&fds[*at]));
-            let heard =
-                doorbell.and_then(|doorbell| guarded_raw(|| sleep.hear(doorbell)).flatten());
-            if doorbell.is_some() && heard.is_none() {
+            let watched =
+                doorbell.and_then(|doorbell| guarded_raw(|| sleep.wait_fd(doorbell)).flatten());
+            if doorbell.is_some() && watched.is_none() {
                 short = Some(short.map_or(SHORT, |short| short.min(SHORT)));
             }
-            asked.push(pollfd { fd: heard.map_or(-1, Fd::raw), events: POLLIN, revents: 0 });
+            asked.push(pollfd { fd: watched.map_or(-1, Fd::raw), events: POLLIN, revents: 0 });
         }
         let left = timeout.left_at_most(short).map(timespec);
         let limit = left.as_ref().map_or(ptr::null(), ptr::from_ref);
@@ -318,7 +318,7 @@ fn wait_for_ours<'a>(
         let mut result =
             unsafe { real::ppoll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, limit, blocked) };
         if result < 0 && errno() == Errno::INVAL.raw_os_error() {
-            ours.crowd(fds.len(), &mut asked);
+            ours.replace_with_doorbells(fds.len(), &mut asked);
             let left = timeout.left_at_most(Some(SHORT)).map(timespec);
             let limit = left.as_ref().map_or(ptr::null(), ptr::from_ref);
             // SAFETY: as above.
@@ -337,13 +337,13 @@ fn wait_for_ours<'a>(
         for (nth, (at, socket)) in ours.sockets.iter().enumerate() {
             let doorbell = asked.get(fds.len() + nth).unwrap_or(&asked[*at]);
             if doorbell.revents != 0 {
-                let is_deaf = sleep.is_deaf();
+                let watches_edges = sleep.watches_edges();
                 sleep.called = sleep.called.saturating_add(1);
                 guarded_raw(|| {
-                    if !is_deaf {
+                    if !watches_edges {
                         socket.connection.quiet_doorbell();
                     }
-                    socket.connection.attend();
+                    socket.connection.service_peer();
                 });
             }
         }
@@ -412,7 +412,7 @@ impl Ours<'_> {
             }
             self.await_end(fds, &mut asked);
             guarded_raw(|| self.retransmit(fds, &mut asked));
-            guarded_raw(|| self.hear_of_ends(&asked));
+            guarded_raw(|| self.note_reported_ends(&asked));
             merge(fds, &asked);
             // For TCP there is room once both directions have ended, and it may know that before
             // the peer's memory shows it.
@@ -435,13 +435,13 @@ impl Ours<'_> {
     /// Silences the doorbells in sets that the kernel may have reported as readable only because of
     /// them.
     fn silence(&self, asked: &[pollfd]) -> bool {
-        let is_said = |&&(at, _): &&(usize, &SetRef)| asked[at].revents & READ != 0;
-        self.sets.iter().filter(is_said).fold(false, |any, (_, set)| epoll::silence(set) || any)
+        let is_reported = |&&(at, _): &&(usize, &SetRef)| asked[at].revents & READ != 0;
+        self.sets.iter().filter(is_reported).fold(false, |any, (_, set)| epoll::silence(set) || any)
     }
 
     /// True if the kernel has nothing to add: no end of a stream, no events that only it knows, and
     /// no direction on TCP that is not known to be ready.
-    fn tell_all(&self, fds: &[pollfd]) -> bool {
+    fn knows_all(&self, fds: &[pollfd]) -> bool {
         self.sockets.iter().all(|&(at, socket)| {
             let open = fds[at].events & !fds[at].revents;
             fds[at].events & (POLLRDHUP | POLLPRI) == 0
@@ -476,8 +476,8 @@ impl Ours<'_> {
         self.sockets.iter().filter(has_left).count() > 0
     }
 
-    fn attend(&self) {
-        self.sockets.iter().for_each(|(_, socket)| socket.connection.attend());
+    fn service_peers(&self) {
+        self.sockets.iter().for_each(|(_, socket)| socket.connection.service_peer());
     }
 
     fn any_ready(&self, fds: &[pollfd]) -> bool {
@@ -524,13 +524,13 @@ impl Ours<'_> {
     }
 
     /// How long the sleep may be, if an event may come without ending it.
-    fn doubt(&self, fds: &[pollfd]) -> Option<Duration> {
+    fn recheck_after(&self, fds: &[pollfd]) -> Option<Duration> {
         let socket = |&(at, socket): &(usize, &SocketRef)| {
             let connection = &socket.connection;
-            connection.is_in_doubt(interest(&fds[at])) || connection.is_untaken()
+            connection.must_recheck(interest(&fds[at])) || connection.has_undelivered()
         };
-        let of_sockets = self.sockets.iter().any(socket).then_some(Connection::DOUBT);
-        self.sets.iter().filter_map(|(_, set)| set.doubt()).chain(of_sockets).min()
+        let of_sockets = self.sockets.iter().any(socket).then_some(Connection::RECHECK_INTERVAL);
+        self.sets.iter().filter_map(|(_, set)| set.recheck_after()).chain(of_sockets).min()
     }
 
     /// How long the sleep may be, if peers hold bytes back.
@@ -551,7 +551,7 @@ impl Ours<'_> {
 
     /// The kernel polls no more fds than RLIMIT_NOFILE allows: doorbells replace their sockets if
     /// bytes come by the ring. The sockets are checked after a short sleep.
-    fn crowd(&self, count: usize, asked: &mut Asked) {
+    fn replace_with_doorbells(&self, count: usize, asked: &mut Asked) {
         for (nth, (at, socket)) in self.sockets.iter().enumerate() {
             if socket.connection.carriers().1 == Carrier::Ring
                 && let Some(&doorbell) = asked.get(count + nth)
@@ -567,14 +567,14 @@ impl Ours<'_> {
     /// wait would be woken again afterwards; here the peer's doorbell may end the sleep before.
     fn await_end(&self, fds: &[pollfd], asked: &mut Asked) {
         const LOOKS: u32 = 10_000;
-        let half_told = |asked: &Asked| {
+        let is_half_reported = |asked: &Asked| {
             self.sockets.iter().any(|&(at, _)| {
                 fds[at].events & POLLOUT != 0
                     && asked[at].revents & (POLLERR | POLLHUP | POLLOUT) == POLLERR
             })
         };
         for _ in 0..LOOKS {
-            if !half_told(asked) || !look(asked) {
+            if !is_half_reported(asked) || !look(asked) {
                 return;
             }
             std::thread::yield_now();
@@ -582,10 +582,10 @@ impl Ours<'_> {
     }
 
     /// An end that the kernel reports also applies to the ring.
-    fn hear_of_ends(&self, asked: &Asked) {
+    fn note_reported_ends(&self, asked: &Asked) {
         for &(at, socket) in &self.sockets {
             if asked[at].revents & (POLLERR | POLLHUP) != 0 {
-                socket.connection.heard_of_end();
+                socket.connection.note_reported_end();
             }
         }
     }
@@ -595,7 +595,7 @@ impl Ours<'_> {
     fn retransmit(&self, fds: &[pollfd], asked: &mut Asked) {
         for &(at, socket) in &self.sockets {
             if asked[at].revents & WRITE != 0 && socket.connection.retransmits() {
-                socket.connection.attend();
+                socket.connection.service_peer();
             }
             let kept =
                 if socket.connection.retransmits() { WRITE } else { WRITE & !fds[at].events };

@@ -59,29 +59,29 @@ pub(crate) fn has_retreated() -> bool {
 
 /// The relation of this process to the tracked sockets.
 #[derive(Copy, Clone, Eq, PartialEq)]
-pub(crate) enum Kind {
+pub(crate) enum ProcessKind {
     /// It tracks them.
     Own,
     /// A child that uses its parent's memory until it calls exec, but has its own fds.
     Vfork,
     /// A child with a copy of the memory, created without fork handlers.
-    Stranger,
+    RawFork,
 }
 
 /// Called only before the table would change, because the answer costs a system call: nothing in
 /// memory distinguishes a child of vfork from its parent.
-pub(crate) fn kind() -> Kind {
+pub(crate) fn kind() -> ProcessKind {
     if has_retreated() {
         // No need to ask.
-        return Kind::Stranger;
+        return ProcessKind::RawFork;
     }
     if getpid() == PID.load(Ordering::Relaxed) {
-        return Kind::Own;
+        return ProcessKind::Own;
     }
     let mark = MARK.load(Ordering::Relaxed);
     // SAFETY: null, or a page that is never unmapped.
     let cleared = unsafe { mark.as_ref() }.is_some_and(|mark| mark.load(Ordering::Relaxed) == 0);
-    if cleared { Kind::Stranger } else { Kind::Vfork }
+    if cleared { ProcessKind::RawFork } else { ProcessKind::Vfork }
 }
 
 /// The id of this process, or of the parent of a vfork child. No system call.

@@ -132,6 +132,7 @@ pub(crate) fn address_of_dprintf_chk() -> *mut c_void {
 }
 
 real! {
+    fn _Fork() -> libc::pid_t;
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
     fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int;
     fn accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int;

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::sync::Weak;
 
 use libc::epoll_event;
-use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::fd::PrivateFd;
 
 /// Refers to a set, which may be gone, for code that knows the type of the table's objects.
 pub(crate) type PlaceOfSet = Weak<dyn Any + Send + Sync>;
@@ -26,7 +26,7 @@ pub(crate) struct Registration {
     pub(crate) parked: Option<u32>,
     /// The number that replaces the application's in the set, because that was closed while others
     /// stand for the socket.
-    pub(crate) stand_in: Option<Placed>,
+    pub(crate) stand_in: Option<PrivateFd>,
     /// The library has seen a wait on the set. Until then the kernel's set stays as the application
     /// made it.
     pub(crate) is_seen: bool,
@@ -35,9 +35,10 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// `set` is the set, with whether a wait on it was seen.
+    /// `is_seen`: a wait on the set was seen.
     pub(crate) fn new(
-        (set, is_seen): (PlaceOfSet, bool),
+        set: PlaceOfSet,
+        is_seen: bool,
         fd: c_int,
         event: epoll_event,
     ) -> Registration {

@@ -14,25 +14,28 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::pipe::{PipeFlags, pipe_with};
-use seekwire_endpoint::{Connection, Interest, RecvFlags, SendFlags, Until};
+use seekwire_endpoint::{Connection, Interest, Reason, RecvFlags, SendFlags, Until};
 use seekwire_transport::Errno;
-use seekwire_transport::sys::fd::{self, Opened, Placed};
+use seekwire_transport::sys::fd::{self, LibraryFd, PrivateFd};
 use seekwire_transport::sys::poll::{self, Events};
 use seekwire_transport::sys::process::begins_namespace;
 use seekwire_transport::sys::socket::{self, KernelRecv, KernelSend};
-use seekwire_transport::sys::{Fd, pair, thread};
+use seekwire_transport::sys::{Fd, diag, pair, thread};
 
-use crate::numbers::Last;
+use crate::fd_numbers::Last;
 use crate::socket::Socket;
 use crate::table::{self, SharedSet, SocketRef};
-use crate::{filter, fork, hold, log, track};
+use crate::{deferred, filter, fork, log, track};
 
 /// Time between two checks whether other holders have left a connection.
 const NAP: Duration = Duration::from_millis(5);
 
 /// After this many checks the kernel is asked, which takes longer: a holder that also gave the
 /// socket to another program may have closed it without a message.
-const NAPS: usize = 20;
+const NAPS: u32 = 20;
+
+/// Most time between two searches of all processes.
+const SEARCH: Duration = Duration::from_secs(1);
 
 /// Maximum number of bytes to move at a time.
 const PIECE: usize = 256 << 10;
@@ -67,7 +70,7 @@ pub(crate) fn put_at(socket: &Socket, number: c_int) -> bool {
         socket.relayed().lock().as_ref().filter(|other| other.is_there()).map(|it| it.number);
     let replaced = match other {
         // Another number of the same socket.
-        Some(other) => Opened::duplicate(other).and_then(|end| fd::replace(to, &end)),
+        Some(other) => LibraryFd::duplicate(other).and_then(|end| fd::replace(to, &end)),
         // Bytes written there go unchanged to the peer by TCP.
         None if !reads_from(number) => return false,
         None => match begin(socket, Takes::AtOnce) {
@@ -124,7 +127,7 @@ pub(crate) fn take_place(socket: SocketRef, takes: Takes, survives: impl Fn(c_in
 
 /// True if its unread bytes were left by another program, which may still want them.
 pub(crate) fn has_found(socket: &Socket) -> bool {
-    socket.connection.has_rest() && !socket.connection.is_attached()
+    socket.connection.has_spill() && !socket.connection.is_attached()
 }
 
 /// True if the next program gets an epoll set that has the socket.
@@ -148,7 +151,7 @@ pub(crate) fn replace_numbers(
         socket.keep();
     } else {
         // The next program also has the socket itself.
-        socket.hand_over();
+        socket.hand_over(Reason::Exec);
     }
     drop(socket);
     for number in numbers {
@@ -177,7 +180,7 @@ pub(crate) fn replace_numbers(
 /// EBUSY if no relay can begin, and the new holder would find a false end of the stream.
 pub(crate) fn goes_on_in_place(fd: c_int) -> Result<bool, Errno> {
     let Some(socket) = table::socket(fd) else { return Ok(false) };
-    if !socket.registrations().lock().is_empty() {
+    if is_in_surviving_set(&socket, |_| true) {
         return Ok(false);
     }
     match begin_or_refuse(&socket)? {
@@ -217,8 +220,8 @@ pub(crate) enum Takes {
 
 /// A relay that waits for permission before it does anything, and otherwise ends.
 pub(crate) struct Begun {
-    pub(crate) theirs: Opened,
-    gate: Placed,
+    pub(crate) theirs: LibraryFd,
+    gate: PrivateFd,
 }
 
 impl Begun {
@@ -252,7 +255,7 @@ pub(crate) fn begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
 
 fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
     let connection = &socket.connection;
-    if hold::is_interrupted() || filter::is_in_place() || begins_namespace() {
+    if deferred::is_interrupted() || filter::is_in_place() || begins_namespace() {
         return Err(Errno::NOTSUP);
     }
     let mut kept = connection.descriptors().ok_or(Errno::NOTSUP)?;
@@ -260,7 +263,7 @@ fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
     let error = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
     let (ours, theirs) = pair::like(fd).map_err(error)?;
     let (word, gate) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-    let (word, gate) = (Placed::new(word).map_err(error)?, Placed::new(gate).map_err(error)?);
+    let (word, gate) = (PrivateFd::new(word).map_err(error)?, PrivateFd::new(gate).map_err(error)?);
     // If a relay ends early for any reason, the program gets an error, not an end of the stream.
     socket::reset_on_close(ours.fd());
     let (near, word) = (ours.fd(), word.fd());
@@ -269,20 +272,22 @@ fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
     let is_found = !connection.is_attached();
     let has_unlisted = connection.has_unlisted_holders();
     let others = connection.holders();
-    let is_held = |asks_kernel: bool| {
-        if has_unlisted {
-            !asks_kernel || connection.is_open_elsewhere(Some(fork::RELAY))
-        } else {
-            connection.is_held_by(&others) && (!asks_kernel || connection.is_open_in(&others))
-        }
-    };
-    // For unlisted holders it has to search all processes.
-    let naps = if has_unlisted { 10 * NAPS } else { NAPS };
+    let is_listed = || !has_unlisted && connection.is_held_by(&others);
+    // Children that were forked later, and programs that have got the socket, are in no list: that
+    // takes a search of all processes.
+    let is_elsewhere = || connection.is_open_elsewhere(Some(fork::RELAY));
+    let is_held = || (is_listed() && connection.is_open_in(&others)) || is_elsewhere();
     let wait_for_others = || {
-        let mut nap = 1;
-        while is_held(nap % naps == 0) {
-            thread::nap(NAP);
-            nap += 1;
+        let mut pause = NAP;
+        loop {
+            while is_listed() && connection.is_open_in(&others) {
+                (0..NAPS).take_while(|_| is_listed()).for_each(|_| thread::nap(NAP));
+            }
+            if !is_elsewhere() {
+                return;
+            }
+            thread::nap(pause);
+            pause = SEARCH.min(2 * pause);
         }
     };
     let inward = || {
@@ -292,7 +297,7 @@ fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
         if takes == Takes::WhenLeft {
             wait_for_others();
         }
-        if !inward(connection, near) && !is_found && !is_held(true) {
+        if !inward(connection, near) && !is_found && !is_held() {
             socket::reset(connection.fd());
         }
     };
@@ -317,7 +322,7 @@ fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
         }
     };
     kept.extend([near, word]);
-    fork::beside(socket, &kept, &[&inward, &outward])?;
+    fork::run_in_helpers(socket, &kept, &[&inward, &outward])?;
     Ok(Begun { theirs, gate })
 }
 
@@ -331,7 +336,8 @@ fn has_word(word: Fd) -> bool {
 fn inward(connection: &Connection, near: Fd) -> bool {
     let mut piece = vec![0; PIECE];
     loop {
-        match receive(connection, &mut piece) {
+        match receive(connection, near, &mut piece) {
+            Err(Errno::PIPE) => return false,
             Ok(0) => {
                 socket::close_in_order(near);
                 let _ = socket::shutdown(near, Shutdown::Write);
@@ -379,16 +385,44 @@ fn was_reset(near: Fd) -> bool {
     socket::ends(near).both && socket::resets_on_close(near)
 }
 
-fn receive(connection: &Connection, piece: &mut [u8]) -> Result<usize, Errno> {
+/// EPIPE if the program has closed its end.
+fn receive(connection: &Connection, near: Fd, piece: &mut [u8]) -> Result<usize, Errno> {
     let flags = RecvFlags { dont_wait: true, ..RecvFlags::default() };
     loop {
         match connection.recv(&mut [IoSliceMut::new(piece)], flags) {
-            Err(Errno::AGAIN | Errno::INTR) => {
+            Err(Errno::AGAIN | Errno::INTR) if connection.is_attached() => {
                 let _ = connection.wait(Interest { read: true, write: false }, Until::NEVER);
             }
+            Err(Errno::AGAIN | Errno::INTR) => await_either(connection.fd(), near)?,
             result => return result,
         }
     }
+}
+
+/// Waits for bytes of a connection that this program has found: other programs may hold it, and the
+/// peer sees its end when they and the relay have closed it. So the relay does not outlive its
+/// program. EPIPE if that has closed its end.
+fn await_either(socket: Fd, near: Fd) -> Result<(), Errno> {
+    let hangup = Events { hangup: true, ..Events::default() };
+    let _ = poll::wait(socket, near, hangup, Until::NEVER);
+    // The program may only have ended its direction.
+    while socket::ends(near).peers {
+        // It has closed its end with unread bytes, or in order.
+        if socket::ends(near).both || is_closed(near).unwrap_or(false) {
+            return Err(Errno::PIPE);
+        }
+        let until = Until::after(Some(NAPS * NAP));
+        if poll::wait(socket, Fd::new(-1), Events::default(), until) != Err(Errno::TIMEDOUT) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Whether nobody holds the other end of `near`.
+fn is_closed(near: Fd) -> io::Result<bool> {
+    let (local, peer) = socket::names(near)?;
+    Ok(diag::find(peer, local, socket::namespace(near)?)?.is_none())
 }
 
 fn send(connection: &Connection, mut piece: &[u8]) -> Result<(), Errno> {

@@ -10,10 +10,10 @@ use seekwire_endpoint::{
 };
 use seekwire_transport::sys::Fd;
 
+use crate::fd_numbers::Numbers;
 use crate::ffi::guarded_raw;
 use crate::loan::IovecLoan;
 use crate::lock::Lock;
-use crate::numbers::Numbers;
 use crate::registration::Registration;
 use crate::relay::Relayed;
 use crate::table::SharedSet;
@@ -63,6 +63,8 @@ pub(crate) struct Socket {
     loans: Lock<Vec<IovecLoan>>,
     /// Another program also holds it, as a plain socket.
     handed_over: AtomicBool,
+    /// With `handed_over`: a process that shares the connection had given it away before.
+    others_gave: AtomicBool,
     /// Tracks whether spinning in poll and select has paid recently.
     pub(crate) spinner: SetSpinner,
     /// The relay that the last program got to which it was handed over.
@@ -90,6 +92,7 @@ impl Socket {
             seekable: AtomicBool::new(false),
             loans: Lock::new(Vec::new()),
             handed_over: AtomicBool::new(false),
+            others_gave: AtomicBool::new(false),
             spinner: SetSpinner::default(),
             relayed: Lock::new(None),
             inherited: OnceLock::new(),
@@ -118,7 +121,7 @@ impl Socket {
     #[inline]
     pub(crate) fn to_show(&self) -> u8 {
         let (attached, seeks) = (self.connection.is_attached(), self.connection.is_seeking());
-        let mut show = if attached || seeks || self.connection.rest_is_watched() {
+        let mut show = if attached || seeks || self.connection.spill_is_watched() {
             WATCHED
         } else {
             self.shown.load(Ordering::Relaxed) & WATCHED
@@ -212,9 +215,9 @@ impl Socket {
         to.settings().set_recv_timeout(from.settings().recv_timeout());
         to.settings().set_send_timeout(from.settings().send_timeout());
         to.set_recv_low_water(from.recv_low_water());
-        to.set_tells_unread(from.tells_unread());
-        if from.hears_kernel() {
-            to.set_hears_kernel();
+        to.set_reports_unread(from.reports_unread());
+        if from.wants_kernel_messages() {
+            to.set_wants_kernel_messages();
         }
         if from.reason() == Some(Reason::UnknownOption) {
             let _ = to.fall_back(Reason::UnknownOption);
@@ -234,9 +237,15 @@ impl Socket {
         self.registrations.lock().iter_mut().for_each(|registration| registration.is_bare = false);
     }
 
-    /// Notes that another program gets this socket. Returns false if one did before.
-    pub(crate) fn hand_over(&self) -> bool {
-        !self.handed_over.swap(true, Ordering::Relaxed)
+    /// Notes that another program gets this socket, also for the processes that share it. Returns
+    /// false if this process gave it away before.
+    pub(crate) fn hand_over(&self, why: Reason) -> bool {
+        let was_given = self.connection.note_given(why);
+        let first = !self.handed_over.swap(true, Ordering::Relaxed);
+        if first {
+            self.others_gave.store(was_given, Ordering::Relaxed);
+        }
+        first
     }
 
     pub(crate) fn is_handed_over(&self) -> bool {
@@ -245,7 +254,11 @@ impl Socket {
 
     /// Notes that it was not handed over after all.
     pub(crate) fn keep(&self) {
-        self.handed_over.store(false, Ordering::Relaxed);
+        if self.handed_over.swap(false, Ordering::Relaxed)
+            && !self.others_gave.load(Ordering::Relaxed)
+        {
+            self.connection.note_kept();
+        }
     }
 
     /// The readiness known only to user space. As in the kernel, fewer than SO_RCVLOWAT bytes do

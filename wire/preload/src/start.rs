@@ -5,12 +5,15 @@ use std::ptr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use seekwire_endpoint::Config;
+use seekwire_endpoint::{Config, Connection};
 use seekwire_transport::sys::{fd, filter, limit};
 
 use crate::ffi::{self, guarded, keeping_errno};
-use crate::process::{self, Kind};
-use crate::{fork, found, hazard, loader, log, real, stats, syscall, table, unseen, unwinder};
+use crate::process::{self, ProcessKind};
+use crate::{
+    cancel, fork, found_spill, hazard, loader, log, real, stats, syscall, table, unknown_rings,
+    unwinder,
+};
 
 static ON: AtomicBool = AtomicBool::new(false);
 static READY: AtomicBool = AtomicBool::new(false);
@@ -79,7 +82,7 @@ fn start() {
             });
         } else if config.enabled {
             prepare();
-            unseen::start();
+            unknown_rings::start();
             ON.store(true, Ordering::Release);
         } else if !config.complaints.is_empty() {
             // Perhaps it was not meant to be off.
@@ -92,7 +95,7 @@ fn start() {
     });
     static FOUND: Once = Once::new();
     if ON.load(Ordering::Relaxed) {
-        FOUND.call_once(|| keeping_errno(found::start));
+        FOUND.call_once(|| keeping_errno(found_spill::start));
     }
 }
 
@@ -128,6 +131,7 @@ pub(crate) fn prepare() {
             stats::start();
             process::start();
             fork::start();
+            Connection::leave_calls_if(cancel::leaves);
             // Handlers run in the reverse order, so that the program's come before this one.
             // SAFETY: a function that is never unloaded, and ignores its argument.
             unsafe { __cxa_at_quick_exit(quick_end, ptr::null_mut()) };
@@ -149,7 +153,7 @@ fn floor() -> c_int {
 pub(crate) fn end() {
     static ENDED: AtomicBool = AtomicBool::new(false);
     if READY.load(Ordering::Acquire)
-        && process::kind() == Kind::Own
+        && process::kind() == ProcessKind::Own
         && !ENDED.swap(true, Ordering::Relaxed)
     {
         guarded(|| {

@@ -1,4 +1,5 @@
-//! SEEKWIRE_STATS: counters of the process's connections, written as JSON when it ends.
+//! SEEKWIRE_STATS and SEEKWIRE_SUMMARY: counters of the process's connections, written as JSON when it
+//! ends.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -21,6 +22,7 @@ struct Sums {
     tracked: u64,
     attached: u64,
     fell_back: u64,
+    linked: u64,
     /// The time until connections were attached, in microseconds: the sum, then the maximum.
     set_up: u64,
     longest: u64,
@@ -28,6 +30,9 @@ struct Sums {
     tx_ring: u64,
     rx_tcp: u64,
     rx_ring: u64,
+    /// The bytes of the ring whose memory two machines share.
+    tx_link: u64,
+    rx_link: u64,
     /// The number of connections that do not travel on the ring, by reason.
     reasons: BTreeMap<String, u64>,
 }
@@ -37,12 +42,15 @@ impl Sums {
         tracked: 0,
         attached: 0,
         fell_back: 0,
+        linked: 0,
         set_up: 0,
         longest: 0,
         tx_tcp: 0,
         tx_ring: 0,
         rx_tcp: 0,
         rx_ring: 0,
+        tx_link: 0,
+        rx_link: 0,
         reasons: BTreeMap::new(),
     };
 
@@ -56,9 +64,16 @@ impl Sums {
         self.set_up = self.set_up.saturating_add(set_up);
         self.longest = self.longest.max(set_up);
         self.tx_tcp += totals.tx_tcp.saturating_sub(before.tx_tcp);
-        self.tx_ring += totals.tx_ring.saturating_sub(before.tx_ring);
         self.rx_tcp += totals.rx_tcp.saturating_sub(before.rx_tcp);
-        self.rx_ring += totals.rx_ring.saturating_sub(before.rx_ring);
+        let tx_ring = totals.tx_ring.saturating_sub(before.tx_ring);
+        let rx_ring = totals.rx_ring.saturating_sub(before.rx_ring);
+        self.tx_ring += tx_ring;
+        self.rx_ring += rx_ring;
+        if totals.linked {
+            self.linked += 1;
+            self.tx_link += tx_ring;
+            self.rx_link += rx_ring;
+        }
         if let Some(reason) = totals.reason {
             *self.reasons.entry(reason.to_string()).or_default() += 1;
         }
@@ -74,21 +89,24 @@ impl Sums {
 
     fn json(&self) -> String {
         let mut text = format!(
-            "{{\"version\":{},\"pid\":{},\"program\":{},\"connections\":{{\"tracked\":{},\"attached\":{},\"fell_back\":{}}},\
+            "{{\"version\":{},\"pid\":{},\"program\":{},\"connections\":{{\"tracked\":{},\"attached\":{},\"fell_back\":{},\"linked\":{}}},\
              \"set_up\":{{\"mean_us\":{},\"most_us\":{}}},\
-             \"bytes\":{{\"tx_tcp\":{},\"tx_ring\":{},\"rx_tcp\":{},\"rx_ring\":{}}},\"reasons\":{{",
+             \"bytes\":{{\"tx_tcp\":{},\"tx_ring\":{},\"rx_tcp\":{},\"rx_ring\":{},\"tx_link\":{},\"rx_link\":{}}},\"reasons\":{{",
             quoted(env!("CARGO_PKG_VERSION")),
             std::process::id(),
             quoted(&program()),
             self.tracked,
             self.attached,
             self.fell_back,
+            self.linked,
             self.set_up / self.attached.max(1),
             self.longest,
             self.tx_tcp,
             self.tx_ring,
             self.rx_tcp,
             self.rx_ring,
+            self.tx_link,
+            self.rx_link,
         );
         for (at, (reason, count)) in self.reasons.iter().enumerate() {
             let comma = if at == 0 { "" } else { "," };
@@ -115,30 +133,41 @@ static TARGET: OnceLock<PathBuf> = OnceLock::new();
 
 /// Called before anything is tracked.
 pub(crate) fn start() {
-    if let Some(target) = &Config::get().stats {
+    let Config { stats, summary, .. } = Config::get();
+    if let Some(target) = stats {
         // Resolved now, because servers change their directory later.
         let _ = TARGET.set(std::path::absolute(target).unwrap_or_else(|_| target.clone()));
-        WANTED.store(true, Ordering::Relaxed);
     }
+    WANTED.store(stats.is_some() || summary.is_some(), Ordering::Relaxed);
 }
 
-/// Writes the file, if SEEKWIRE_STATS names one.
+/// Writes the files that SEEKWIRE_STATS and SEEKWIRE_SUMMARY ask for.
 pub(crate) fn write() {
-    let Some(target) = TARGET.get() else { return };
+    if !WANTED.load(Ordering::Relaxed) {
+        return;
+    }
     let mut sums = CLOSED.lock_in_handler().map_or(Sums::ZERO, |sums| sums.clone());
     sums.add_live();
     if sums.tracked == 0 {
         // Helpers such as shells would only replace or bury the counters of the intended program.
         return;
     }
-    if let Err(error) = write_whole(&place(target), &sums.json()) {
+    let text = sums.json();
+    if let Some(target) = TARGET.get()
+        && let Err(error) = write_whole(&place(target), &text)
+    {
         log::warn!(%error, "cannot write the counters to SEEKWIRE_STATS={}", target.display());
+    }
+    if let Some(directory) = Config::get().summary_directory()
+        && let Err(error) = write_whole(&place(directory), &text)
+    {
+        log::warn!(%error, "cannot write the counters for the summary of seekwire run");
     }
 }
 
 /// Writes a file so that a reader, at any time, finds either the old text or the new one.
 fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
-    if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
+    if std::fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
         // A pipe, a terminal, or a link to one must not be replaced.
         return file::write(path, text.as_bytes());
     }

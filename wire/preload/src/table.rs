@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use seekwire_transport::sys::socket as kernel;
 
 use crate::epoll::set;
-use crate::epoll::watch::Share;
+use crate::epoll::watch::SocketHandle;
+use crate::fd_numbers::Numbers;
 use crate::hazard::{self, Domain, Retire};
 use crate::lock::Lock;
-use crate::numbers::Numbers;
 use crate::registration::PlaceOfSet;
 use crate::socket::Socket;
 use crate::uring::Uring;
@@ -35,10 +35,10 @@ static END: AtomicUsize = AtomicUsize::new(0);
 pub(crate) static RETIRED: Domain<Object> = Domain::new();
 
 /// An epoll set of the table's sockets.
-pub(crate) type Set = set::Set<SharedSocket>;
+pub(crate) type Set = set::EpollSet<SharedSocket>;
 
 /// A lookup and the object that it found.
-pub(crate) type Hazard = hazard::Hazard<Object>;
+pub(crate) type ObjectRef = hazard::Hazard<Object>;
 
 /// The object behind an fd of this process, if the library takes part in it.
 pub(crate) struct Object {
@@ -116,18 +116,18 @@ impl Object {
 }
 
 macro_rules! typed {
-    ($(#[$meta:meta])* $hazard:ident, $arc:ident, $target:ty, $as:ident $(, $number:ty)?) => {
+    ($(#[$meta:meta])* $reference:ident, $arc:ident, $target:ty, $as:ident $(, $number:ty)?) => {
         $(#[$meta])*
-        pub(crate) struct $hazard(Hazard $(, $number)?);
+        pub(crate) struct $reference(ObjectRef $(, $number)?);
 
-        impl $hazard {
+        impl $reference {
             /// A counted reference to the same object.
             pub(crate) fn share(&self) -> $arc {
                 $arc(self.0.share())
             }
         }
 
-        impl Deref for $hazard {
+        impl Deref for $reference {
             type Target = $target;
 
             #[inline]
@@ -200,7 +200,7 @@ fn entry(fd: c_int) -> Option<&'static AtomicPtr<Object>> {
 
 /// The object behind `fd`.
 #[inline]
-pub(crate) fn get(fd: c_int) -> Option<Hazard> {
+pub(crate) fn get(fd: c_int) -> Option<ObjectRef> {
     let entry = entry(fd)?;
     if entry.load(Ordering::Relaxed).is_null() {
         return None;
@@ -215,7 +215,7 @@ pub(crate) fn is_entered(fd: c_int) -> bool {
 }
 
 /// The object behind an fd.
-pub(crate) enum Entry {
+pub(crate) enum TableEntry {
     /// A tracked socket.
     Socket(SocketRef),
     /// An epoll set.
@@ -226,12 +226,12 @@ pub(crate) enum Entry {
 
 /// The object behind `fd`, if the library takes part in it.
 #[inline]
-pub(crate) fn lookup(fd: c_int) -> Option<Entry> {
+pub(crate) fn lookup(fd: c_int) -> Option<TableEntry> {
     let object = get(fd)?;
     Some(match &object.kind {
-        Kind::Socket(_) => Entry::Socket(SocketRef(object, fd)),
-        Kind::Set(_) => Entry::Set(SetRef(object)),
-        Kind::Uring(_) => Entry::Uring(UringRef(object)),
+        Kind::Socket(_) => TableEntry::Socket(SocketRef(object, fd)),
+        Kind::Set(_) => TableEntry::Set(SetRef(object)),
+        Kind::Uring(_) => TableEntry::Uring(UringRef(object)),
     })
 }
 
@@ -256,7 +256,7 @@ pub(crate) fn uring(fd: c_int) -> Option<UringRef> {
     object.as_uring().is_some().then(|| UringRef(object))
 }
 
-impl Share for SharedSocket {}
+impl SocketHandle for SharedSocket {}
 
 /// The epoll set behind `fd`.
 #[inline]
@@ -343,6 +343,6 @@ pub(crate) fn numbers() -> std::ops::Range<c_int> {
 }
 
 /// Every entry, with its number.
-pub(crate) fn entries() -> impl Iterator<Item = (c_int, Hazard)> {
+pub(crate) fn entries() -> impl Iterator<Item = (c_int, ObjectRef)> {
     numbers().filter_map(|fd| get(fd).map(|object| (fd, object)))
 }

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use seekwire_endpoint::Role;
 use seekwire_transport::sys::{Fd, thread};
 
+use crate::deferred::{self, Task};
 use crate::epoll;
-use crate::hold::{self, Task};
-use crate::numbers::Last;
+use crate::fd_numbers::Last;
 use crate::socket::Socket;
 use crate::table::{self, Object, RETIRED, Set, SocketRef};
-use crate::{ffi, log, memory, postponed, process, spawned, stats};
+use crate::{allocator, deferred_close, ffi, log, process, spawn_actions, stats};
 
 /// Tracks `fd`, which the kernel has just returned. `listener` is set if it was accepted.
 pub(crate) fn track(fd: c_int, role: Role, nonblocking: bool, listener: Option<&Socket>) {
-    if memory::is_scarce() {
+    if allocator::is_scarce() {
         fresh(fd);
         return;
     }
@@ -60,13 +60,13 @@ pub(crate) fn fresh(fd: c_int) -> c_int {
 #[cold]
 pub(crate) fn untrack_unseen(fd: c_int) {
     match process::kind() {
-        process::Kind::Own => {
+        process::ProcessKind::Own => {
             log::debug!(fd, "a tracked fd was closed behind the library's back");
             untrack(fd, Last::Gone);
         }
-        process::Kind::Stranger => forget(fd),
+        process::ProcessKind::RawFork => forget(fd),
         // It has closed its own number, but the table is its parent's.
-        process::Kind::Vfork => {}
+        process::ProcessKind::Vfork => {}
     }
 }
 
@@ -80,10 +80,10 @@ pub(crate) fn untrack(fd: c_int, last: Last) {
 /// Stops tracking `fd` because the caller closes it next.
 pub(crate) fn untrack_closing(fd: c_int) {
     match process::kind() {
-        process::Kind::Own => untrack(fd, Last::Closing),
-        process::Kind::Stranger => forget(fd),
+        process::ProcessKind::Own => untrack(fd, Last::Closing),
+        process::ProcessKind::RawFork => forget(fd),
         // It closes its own number, but the table is its parent's.
-        process::Kind::Vfork => {}
+        process::ProcessKind::Vfork => {}
     }
 }
 
@@ -97,9 +97,9 @@ pub(crate) fn forget(fd: c_int) {
 }
 
 fn leave(fd: c_int, object: Arc<Object>, last: Last) {
-    if hold::is_interrupted() {
-        postponed::push(fd, object, last);
-        hold::leave_behind(&FINISH);
+    if deferred::is_interrupted() {
+        deferred_close::push(fd, object, last);
+        deferred::leave_behind(&FINISH);
         return;
     }
     let mut numbers = object.numbers().lock();
@@ -116,17 +116,15 @@ fn leave(fd: c_int, object: Arc<Object>, last: Last) {
         if let Some(socket) = object.as_socket() {
             epoll::forget(socket, (!gone).then_some(fd), last);
             if gone && !socket.is_listening() {
-                spawned::forget_socket(socket);
+                spawn_actions::forget_socket(socket);
                 eager = socket.connection.holds_resources();
                 socket.connection.leave_number();
                 // A connection that lives on in another program does not end with this number.
                 match last {
-                    Last::Closing if socket.is_handed_over() => {
-                        socket.connection.finish_retransmission();
-                    }
+                    Last::Closing if socket.is_handed_over() => socket.connection.close_beside(),
                     Last::Closing => socket.connection.close(),
                     Last::Gone => socket.connection.was_closed(),
-                    Last::Kept => {}
+                    Last::Kept => socket.connection.leave_file(),
                 }
                 stats::closed(socket);
             }
@@ -176,8 +174,8 @@ impl SocketRef {
     #[inline]
     pub(crate) fn update_sets(&self) {
         if self.has_more_to_show() && !process::retreats() {
-            if hold::is_interrupted() {
-                hold::leave_behind(&FINISH);
+            if deferred::is_interrupted() {
+                deferred::leave_behind(&FINISH);
                 return;
             }
             ffi::guarded(|| epoll::update(self));
@@ -201,7 +199,7 @@ static FINISH: Task = Task(finish);
 
 fn finish() {
     ffi::guarded(|| {
-        for closed in postponed::take() {
+        for closed in deferred_close::take() {
             leave(closed.fd, closed.object, closed.last);
         }
         for (fd, object) in table::entries() {

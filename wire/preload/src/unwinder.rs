@@ -117,22 +117,22 @@ pub(crate) fn start() {
     if file.is_null() {
         return;
     }
-    let mut found = [ptr::null_mut(); NAMES.len()];
-    for (address, name) in found.iter_mut().zip(NAMES) {
+    let mut addresses = [ptr::null_mut(); NAMES.len()];
+    for (address, name) in addresses.iter_mut().zip(NAMES) {
         let Ok(name) = CStr::from_bytes_with_nul(name.as_bytes()) else { return };
         // SAFETY: an open library, and a name that ends in a zero byte.
         *address = unsafe { libc::dlsym(file, name.as_ptr()) };
     }
     // All or none, because copies do not mix.
-    if found.iter().all(|address| !address.is_null()) {
+    if addresses.iter().all(|address| !address.is_null()) {
         // SAFETY: as above. The file stays open for as long as the process lives.
-        unsafe { *table = found };
+        unsafe { *table = addresses };
     }
 }
 
 /// struct dl_find_object of <dlfcn.h> on x86-64 and aarch64.
 #[repr(C)]
-struct Found {
+struct DlFindObject {
     flags: c_ulong,
     map: [*mut c_void; 2],
     link_map: *mut c_void,
@@ -142,12 +142,12 @@ struct Found {
 
 /// Finds the table of frames for an address: `_dl_find_object` for the library's own copy of the
 /// unwinder, even with C libraries that lack it. The copy reads only `eh_frame` of the result.
-extern "C" fn find_object(address: *mut c_void, result: *mut Found) -> c_int {
+extern "C" fn find_object(address: *mut c_void, result: *mut DlFindObject) -> c_int {
     // SAFETY: a name that ends in a zero byte.
     let newer = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
     if !newer.is_null() {
         // SAFETY: the function of that name, which has had this type since glibc 2.35.
-        let newer: extern "C" fn(*mut c_void, *mut Found) -> c_int =
+        let newer: extern "C" fn(*mut c_void, *mut DlFindObject) -> c_int =
             unsafe { std::mem::transmute(newer) };
         return newer(address, result);
     }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+use crate::fd_numbers::Numbers;
 use crate::lock::Lock;
-use crate::numbers::Numbers;
 
 /// linux/io_uring.h, struct io_uring_params.
 #[repr(C)]
@@ -40,7 +40,7 @@ struct Offsets {
 /// struct io_uring_sqe.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct Entry {
+pub(crate) struct Sqe {
     pub(crate) operation: u8,
     pub(crate) flags: u8,
     pub(crate) priority: u16,
@@ -56,7 +56,7 @@ pub(crate) struct Entry {
     pub(crate) rest: [u64; 2],
 }
 
-const _: () = assert!(size_of::<Params>() == 120 && size_of::<Entry>() == 64);
+const _: () = assert!(size_of::<Params>() == 120 && size_of::<Sqe>() == 64);
 
 pub(crate) const SETUP_SQPOLL: u32 = 1 << 1;
 pub(crate) const SETUP_SQ_AFF: u32 = 1 << 2;
@@ -99,8 +99,8 @@ impl Mapping {
     }
 
     /// The entry at `offset`.
-    fn entry(&self, offset: usize) -> *mut Entry {
-        assert!(offset <= self.len - size_of::<Entry>(), "outside the mapping");
+    fn entry(&self, offset: usize) -> *mut Sqe {
+        assert!(offset <= self.len - size_of::<Sqe>(), "outside the mapping");
         // SAFETY: inside the mapping.
         unsafe { self.base.add(offset) }.cast().as_ptr()
     }
@@ -170,7 +170,7 @@ impl Uring {
     }
 
     /// The places of the first `count` of them, each with the number of entries before it.
-    pub(crate) fn waiting_entries(&self, count: u32) -> impl Iterator<Item = (u32, *mut Entry)> {
+    pub(crate) fn waiting_entries(&self, count: u32) -> impl Iterator<Item = (u32, *mut Sqe)> {
         let head = self.word(self.at.head).load(Ordering::Acquire);
         let mask = self.word(self.at.mask).load(Ordering::Relaxed);
         (0..count.min(self.waiting())).filter_map(move |before| {

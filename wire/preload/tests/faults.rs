@@ -1,6 +1,6 @@
-//! One end of a conversation meets a fault: it is killed, stopped, or a system call fails, at each
-//! step of coming to the ring, and at some random moments under load. Plain TCP is the control.
-//! `make faults` tries more moments.
+//! One end of a conversation suffers a fault: it is killed, stopped, or a system call fails, at
+//! each step of coming to the ring, and at some random moments under load. Plain TCP is the
+//! control. `make faults` tries more moments.
 
 mod common;
 

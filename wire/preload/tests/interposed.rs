@@ -188,11 +188,12 @@ fn api() {
 
 /// A library that makes rings with instructions of its own.
 #[test]
-fn late() {
-    let directory = emptied("late");
+fn late_uring() {
+    let directory = emptied("late_uring");
     let stand_in = compile("liburing", &directory, &["-shared", "-fPIC"]);
-    let program = compile("late", &directory, &[stand_in.to_str().expect("a path that is text")]);
-    same_outcome_of("late", &program, &directory, false);
+    let program =
+        compile("late_uring", &directory, &[stand_in.to_str().expect("a path that is text")]);
+    same_outcome_of("late_uring", &program, &directory, false);
 }
 
 /// A plugin that contains a liburing, and one that depends on one, both unknown to the program.
@@ -276,7 +277,7 @@ fn limits_on_files_and_a_log_that_nobody_reads_end_no_program() {
     let directory = Path::new(DIRECTORY).join("limits");
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(&directory).unwrap();
-    let program = compile("half", &directory, &[]);
+    let program = compile("half_close", &directory, &[]);
     let plain = run(&program, None, &directory);
     let shell = |script: &str, registry: &str| {
         let mut command = Command::new("sh");
@@ -297,6 +298,23 @@ fn limits_on_files_and_a_log_that_nobody_reads_end_no_program() {
         assert!(output.status.success(), "{script}, {registry}: {}", output.status);
         assert_eq!(output.stdout, plain.stdout, "{script}, {registry}");
     }
+}
+
+/// "option or flag" alone does not tell a user which option to do without.
+#[test]
+fn the_log_names_the_option_that_needs_tcp() {
+    let directory = emptied("option-log");
+    let program = compile("control_messages", &directory, &[]);
+    let log = directory.join("log");
+    let mut command = Command::new(&program);
+    command
+        .env("LD_PRELOAD", library())
+        .env("SEEKWIRE_DIR", directory.join("registry"))
+        .env("SEEKWIRE_LOG", format!("{}:info", log.display()));
+    let output = output(command);
+    assert!(output.status.success(), "{}", output.status);
+    let log = fs::read_to_string(&log).unwrap();
+    assert!(log.contains(": TCP_ULP needs TCP: "), "{log}");
 }
 
 /// Only the library can be interrupted by a handler in the middle of a call.
@@ -320,10 +338,10 @@ fn a_handler_may_call_what_it_interrupted() {
 
 /// Random operations compared with a model.
 #[test]
-fn sets() {
-    let directory = Path::new(DIRECTORY).join("sets");
+fn epoll_model() {
+    let directory = Path::new(DIRECTORY).join("epoll_model");
     fs::create_dir_all(&directory).unwrap();
-    let program = compile("sets", &directory, &[]);
+    let program = compile("epoll_model", &directory, &[]);
     for mode in &MODES {
         let output = run(&program, Some(mode), &directory);
         let text = String::from_utf8_lossy(&output.stdout);
@@ -340,28 +358,28 @@ fn capacity() {
 
 /// With a small ring, or after leaving it, TCP sometimes finds more room.
 #[test]
-fn full() {
-    let directory = emptied("full");
-    let program = compile("full", &directory, &[]);
+fn full_buffers() {
+    let directory = emptied("full_buffers");
+    let program = compile("full_buffers", &directory, &[]);
     let mut plain = run(&program, None, &directory);
     assert!(plain.status.success(), "{}", String::from_utf8_lossy(&plain.stdout));
-    let right = ["way 0: EAGAIN", "way 1: EAGAIN", "way 2: ECONNRESET"];
+    let right = ["variant 0: EAGAIN", "variant 1: EAGAIN", "variant 2: ECONNRESET"];
     for (line, right) in String::from_utf8_lossy(&plain.stdout).lines().zip(right) {
         // TCP may have found room in all attempts.
         assert!(line == right || line.ends_with(": 0"), "{line}");
     }
     plain.stdout = right.map(|line| format!("{line}\n")).concat().into_bytes();
     for mode in MODES.iter().filter(|mode| ["ring", "asleep"].contains(&mode.name)) {
-        assert_eq!(differences("full", &program, mode, &directory, &plain), None);
+        assert_eq!(differences("full_buffers", &program, mode, &directory, &plain), None);
     }
 }
 
 /// If descriptors are few and their limit is fixed, the library takes none, and the counters report
 /// it.
 #[test]
-fn few() {
-    let directory = emptied("few");
-    let program = compile("few", &directory, &[]);
+fn few_descriptors() {
+    let directory = emptied("few_descriptors");
+    let program = compile("few_descriptors", &directory, &[]);
     let limited = directory.join("limited");
     fs::write(&limited, format!("#!/bin/sh\nulimit -n 40\nexec {}\n", program.display())).unwrap();
     fs::set_permissions(&limited, fs::Permissions::from_mode(0o755)).unwrap();
@@ -377,21 +395,23 @@ fn few() {
 
 /// Connections whose waits are not seen stay on TCP, and the counters name the reason.
 #[test]
-fn outside() {
-    same_outcome("outside");
-    let said =
-        says(&Path::new(DIRECTORY).join("outside/ring"), "\"waited for outside the C library\":");
+fn inline_syscalls() {
+    same_outcome("inline_syscalls");
+    let said = says(
+        &Path::new(DIRECTORY).join("inline_syscalls/ring"),
+        "\"waited for outside the C library\":",
+    );
     assert!(said, "no connection says that it is waited for outside the C library");
 }
 
 /// No call needs more stack than a small program may have left.
 #[test]
-fn stack() {
-    let directory = emptied("stack");
+fn small_stack() {
+    let directory = emptied("small_stack");
     // Without optimisation, each function keeps all its values in its frame.
     let more = if cfg!(debug_assertions) { 32 << 10 } else { 0 };
-    let program = compile("stack", &directory, &[&format!("-DMORE={more}")]);
-    same_outcome_of("stack", &program, &directory, false);
+    let program = compile("small_stack", &directory, &[&format!("-DMORE={more}")]);
+    same_outcome_of("small_stack", &program, &directory, false);
 }
 
 macro_rules! programs {
@@ -412,11 +432,12 @@ fn relayed() {
     same_outcome_of("relayed", &program, &directory, true);
 }
 
-programs! { receive send close half poll crowd epoll members signals once fork retransmit kept held threads leave }
-programs! { unseen uring handler }
-programs! { flags pointers control zerocopy shared alias }
+programs! { receive send close half_close poll poll_many epoll epoll_members signals single_signal fork retransmit paused_receiver blocked_tcp_read threads fallback_causes }
+programs! { unseen_close uring signal_handler }
+programs! { flags pointers control_messages zerocopy shared_options libc_aliases }
 programs! { fork_fails fork_signal fork_ignored }
-programs! { becomes before shut death number patience clock copied ends partial options silence message }
-programs! { shots turns inside cancel past idle nested cork closed }
-programs! { memory nofile inherited inherits heirs given left together strangers remain unloaded watched }
-programs! { table pending ignored raw }
+programs! { fork_exec exec_order shutdown_race peer_killed fd_reuse send_user_timeout clock clone_close_all poll_end_no_room partial_send options idle_user_timeout recvmsg_errors }
+programs! { epoll_oneshot epoll_fairness libc_internals cancel other_interfaces handover_idle_peer epoll_nested cork close_ends_send }
+programs! { no_memory nofile epoll_shared_by_fork inherit_unread epoll_after_fork handover_after_end close_unsent given_by_child last_holder jobs epoll_two_processes pid_namespaces epoll_across_exec preload_ignored inherit_epoll }
+programs! { select_limit pending_signals ignored syscall_waits }
+programs! { inherit_held spawn_unstarted splice_together attach_in_send late_fallback }

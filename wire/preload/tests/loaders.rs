@@ -9,7 +9,7 @@ use std::process::Command;
 
 use common::{compile, library, output};
 
-const WAYS: [&str; 18] = [
+const METHODS: [&str; 18] = [
     "execve",
     "execv",
     "execvp",
@@ -35,20 +35,20 @@ fn directory(name: &str) -> (PathBuf, PathBuf) {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("loaders").join(name);
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(&directory).unwrap();
-    let starts = compile("starts", &directory, &[]);
-    (directory, starts)
+    let starter = compile("exec_methods", &directory, &[]);
+    (directory, starter)
 }
 
 /// The variables that `program` reports when it is started in this way.
-fn said(starts: &Path, way: &str, program: &Path, variables: &[(&str, &str)]) -> String {
-    let mut command = Command::new(starts);
+fn output_of(starter: &Path, method: &str, program: &Path, variables: &[(&str, &str)]) -> String {
+    let mut command = Command::new(starter);
     let path = std::env::var("PATH").unwrap();
-    command.arg(way).arg(program).env_remove("OTHER").env("SEEKWIRE_DIR", "/nowhere");
+    command.arg(method).arg(program).env_remove("OTHER").env("SEEKWIRE_DIR", "/nowhere");
     command.env("PATH", format!("{}:{path}", program.parent().unwrap().display()));
     command.envs(variables.iter().copied());
     let output = output(command);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(7), "{way}: {errors}");
+    assert_eq!(output.status.code(), Some(7), "{method}: {errors}");
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -61,7 +61,7 @@ fn with_other_loader(directory: &Path) -> PathBuf {
     };
     let other = directory.join("ld-other.so.1");
     symlink(real, &other).unwrap();
-    compile("started", directory, &[&format!("-Wl,--dynamic-linker={}", other.display())])
+    compile("print_environment", directory, &[&format!("-Wl,--dynamic-linker={}", other.display())])
 }
 
 fn script(path: &Path, interpreter: &Path) -> PathBuf {
@@ -72,61 +72,62 @@ fn script(path: &Path, interpreter: &Path) -> PathBuf {
 
 #[test]
 fn a_program_with_another_loader_does_not_get_the_library() {
-    let (directory, starts) = directory("other");
+    let (directory, starter) = directory("other");
     let program = with_other_loader(&directory);
     let of_script = script(&directory.join("script"), &program);
     let of_scripts = script(&directory.join("scripts"), &of_script);
     let own = library().into_os_string().into_string().unwrap();
     let both = format!("libm.so.6:{own} libdl.so.2");
-    for way in WAYS {
-        let of =
-            |value, program| said(&starts, way, program, &[("LD_PRELOAD", value), ("OTHER", "x")]);
+    for method in METHODS {
+        let of = |value, program| {
+            output_of(&starter, method, program, &[("LD_PRELOAD", value), ("OTHER", "x")])
+        };
         for program in [&program, &of_script, &of_scripts] {
-            assert_eq!(of(&own, program), "none, OTHER=x\n", "{way}");
+            assert_eq!(of(&own, program), "none, OTHER=x\n", "{method}");
         }
-        assert_eq!(of(&both, &program), "libm.so.6:libdl.so.2, OTHER=x\n", "{way}");
+        assert_eq!(of(&both, &program), "libm.so.6:libdl.so.2, OTHER=x\n", "{method}");
     }
 }
 
 #[test]
 fn an_environment_may_be_long() {
-    let (directory, starts) = directory("long");
+    let (directory, starter) = directory("long");
     let program = with_other_loader(&directory);
     let others = ["libm.so.6"; 300].join(":");
     let value = format!("{others}:{}", library().display());
     let names: Vec<String> = (0..400).map(|number| format!("NUMBER_{number}")).collect();
     let mut variables: Vec<_> = names.iter().map(|name| (name.as_str(), "x")).collect();
     variables.push(("LD_PRELOAD", &value));
-    for way in WAYS {
+    for method in METHODS {
         assert_eq!(
-            said(&starts, way, &program, &variables),
+            output_of(&starter, method, &program, &variables),
             format!("{others}, OTHER=none\n"),
-            "{way}"
+            "{method}"
         );
     }
 }
 
 #[test]
 fn a_program_with_the_same_loader_or_none_gets_the_library() {
-    let (directory, starts) = directory("same");
+    let (directory, starter) = directory("same");
     let own = library().into_os_string().into_string().unwrap();
-    let dynamic = compile("started", &directory, &[]);
+    let dynamic = compile("print_environment", &directory, &[]);
     let statics = directory.join("static");
     fs::create_dir(&statics).unwrap();
-    let alone = compile("started", &statics, &["-static"]);
-    for way in WAYS {
+    let alone = compile("print_environment", &statics, &["-static"]);
+    for method in METHODS {
         for program in [&dynamic, &alone] {
-            let said = said(&starts, way, program, &[("LD_PRELOAD", &own)]);
-            assert_eq!(said, format!("{own}, OTHER=none\n"), "{way}");
+            let said = output_of(&starter, method, program, &[("LD_PRELOAD", &own)]);
+            assert_eq!(said, format!("{own}, OTHER=none\n"), "{method}");
         }
     }
 }
 
 #[test]
 fn a_program_for_musl_runs() {
-    let (directory, starts) = directory("musl");
-    let program = directory.join("started");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/started.c");
+    let (directory, starter) = directory("musl");
+    let program = directory.join("print_environment");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/print_environment.c");
     let compiled = Command::new("musl-gcc").arg("-o").arg(&program).arg(source).status();
     if compiled.is_err() {
         eprintln!("not tried: there is no musl-gcc (Debian package musl-tools)");
@@ -134,8 +135,8 @@ fn a_program_for_musl_runs() {
     }
     assert!(compiled.unwrap().success());
     let own = library().into_os_string().into_string().unwrap();
-    for way in WAYS {
-        let said = said(&starts, way, &program, &[("LD_PRELOAD", &own)]);
-        assert_eq!(said, "none, OTHER=none\n", "{way}");
+    for method in METHODS {
+        let said = output_of(&starter, method, &program, &[("LD_PRELOAD", &own)]);
+        assert_eq!(said, "none, OTHER=none\n", "{method}");
     }
 }

@@ -52,7 +52,7 @@ fn a_limit_on_the_size_of_files_keeps_connections_on_tcp() {
     for blocks in ["0", "1", "64", "6000"] {
         let name = format!("file-size-{blocks}");
         let directory = emptied(&name);
-        let program = compile("talk", &directory, &[]);
+        let program = compile("exchange", &directory, &[]);
         let log = log_of(&name, &|| shell(&format!("ulimit -f {blocks}"), &program, &directory));
         assert_eq!(attached(&log), 0, "{log}");
         assert!(log.contains("stays on TCP: no shared memory"), "{name}: {log}");
@@ -62,16 +62,16 @@ fn a_limit_on_the_size_of_files_keeps_connections_on_tcp() {
 
 #[test]
 fn the_entry_of_a_connection_is_given_back_when_it_is_closed() {
-    let directory = emptied("entries");
-    let program = compile("entries", &directory, &[]);
-    let log = log_of("entries", &|| shell("", &program, &directory));
+    let directory = emptied("registry_entries");
+    let program = compile("registry_entries", &directory, &[]);
+    let log = log_of("registry_entries", &|| shell("", &program, &directory));
     assert_eq!(attached(&log), 0, "{log}");
 }
 
 #[test]
 fn without_proc_it_is_that_which_is_missing() {
     let directory = emptied("no-proc");
-    let program = compile("talk", &directory, &[]);
+    let program = compile("exchange", &directory, &[]);
     let log = log_of("no-proc", &|| {
         let mut command = Command::new("unshare");
         // Without privileges, a user namespace provides them.
@@ -108,7 +108,7 @@ fn who_must_sleep_now_and_then_does_not_wait_awake() {
 #[test]
 fn who_runs_out_of_address_space_does_not_blame_the_peer() {
     let directory = emptied("address-space");
-    let program = compile("talk", &directory, &[]);
+    let program = compile("exchange", &directory, &[]);
     let mut attaches = false;
     // From the needs of the program itself to those of two ends.
     for kib in (12_000..60_000).step_by(1_000) {
@@ -132,7 +132,7 @@ fn who_runs_out_of_address_space_does_not_blame_the_peer() {
 #[test]
 fn a_full_file_system_of_the_default_directory_keeps_connections_on_tcp() {
     let directory = emptied("full");
-    let program = compile("talk", &directory, &[]);
+    let program = compile("exchange", &directory, &[]);
     let full = |size: &str, then: &str| {
         let mut command = Command::new("unshare");
         let script = format!("mount -t tmpfs -o size={size} tmpfs /dev/shm; {then} exec \"$0\"");
@@ -155,7 +155,7 @@ fn a_full_file_system_of_the_default_directory_keeps_connections_on_tcp() {
 /// All of its tools partly stand in for the kernel, and none has its vDSO.
 fn under_valgrind(tool: &str) {
     let directory = emptied(tool);
-    let program = compile("talk", &directory, &["-g"]);
+    let program = compile("exchange", &directory, &["-g"]);
     let log = log_of(tool, &|| {
         let mut command = Command::new("valgrind");
         command.args(["--quiet", "--error-exitcode=99", &format!("--tool={tool}")]);
@@ -189,7 +189,7 @@ fn valgrind_finds_no_race() {
     }
 }
 
-/// Runs `filtered` with these arguments, and optionally a program that it becomes.
+/// Runs `seccomp` with these arguments, and optionally a program that it becomes.
 fn filtered(program: &Path, arguments: &[&str], becomes: Option<&Path>) -> Command {
     let mut command = Command::new(program);
     command.args(arguments).args(becomes);
@@ -199,8 +199,8 @@ fn filtered(program: &Path, arguments: &[&str], becomes: Option<&Path>) -> Comma
 
 #[test]
 fn a_program_that_forbids_itself_system_calls_makes_no_others() {
-    let directory = emptied("filtered");
-    let program = compile("filtered", &directory, &[]);
+    let directory = emptied("seccomp");
+    let program = compile("seccomp", &directory, &[]);
     let mut all = Vec::new();
     for list in ["least", "systemd", "session", "before-login"] {
         for action in ["kill", "kill-thread", "trap", "errno"] {
@@ -219,8 +219,8 @@ fn a_program_that_forbids_itself_system_calls_makes_no_others() {
 
 #[test]
 fn a_filter_for_all_threads_meets_none_of_them_in_the_library() {
-    let directory = emptied("asleep");
-    let program = compile("asleep", &directory, &[]);
+    let directory = emptied("seccomp_asleep");
+    let program = compile("seccomp_asleep", &directory, &[]);
     for action in ["kill", "errno"] {
         let log = log_of(action, &|| filtered(&program, &[action], None));
         assert_eq!(attached(&log), 56, "{action}: {log}");
@@ -233,8 +233,8 @@ fn a_filter_for_all_threads_meets_none_of_them_in_the_library() {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn a_program_that_forbids_calls_from_elsewhere_or_the_clock_meets_neither() {
-    let directory = emptied("confined");
-    let program = compile("confined", &directory, &[]);
+    let directory = emptied("prctl_restrictions");
+    let program = compile("prctl_restrictions", &directory, &[]);
     for argument in ["calls", "clock"] {
         let log = log_of(argument, &|| filtered(&program, &[argument], None));
         assert_eq!(attached(&log), 2, "{argument}: {log}");
@@ -245,7 +245,7 @@ fn a_program_that_forbids_calls_from_elsewhere_or_the_clock_meets_neither() {
 #[test]
 fn a_filter_that_lets_the_library_through_changes_nothing() {
     let directory = emptied("harmless");
-    let program = compile("filtered", &directory, &[]);
+    let program = compile("seccomp", &directory, &[]);
     let arguments = ["harmless", "kill", "seccomp"];
     let log = log_of("harmless", &|| filtered(&program, &arguments, None));
     assert_eq!(attached(&log), 4, "{log}");
@@ -256,16 +256,16 @@ fn a_filter_that_lets_the_library_through_changes_nothing() {
 #[test]
 fn under_a_filter_that_was_there_before_nothing_is_done_unless_it_was_tried() {
     let directory = emptied("inherited");
-    let program = compile("filtered", &directory, &[]);
-    let talk = compile("talk", &directory, &[]);
+    let program = compile("seccomp", &directory, &[]);
+    let exchange = compile("exchange", &directory, &[]);
     for list in ["harmless", "needed"] {
-        let log = log_of(list, &|| filtered(&program, &[list, "kill", "prctl"], Some(&talk)));
+        let log = log_of(list, &|| filtered(&program, &[list, "kill", "prctl"], Some(&exchange)));
         assert_eq!(attached(&log), 0, "{log}");
         assert!(log.contains("SEEKWIRE_SECCOMP"), "{log}");
     }
     let arguments = ["harmless", "kill", "prctl"];
     let log = log_of("tried", &|| {
-        let mut command = filtered(&program, &arguments, Some(&talk));
+        let mut command = filtered(&program, &arguments, Some(&exchange));
         command.env("SEEKWIRE_SECCOMP", "1");
         command
     });

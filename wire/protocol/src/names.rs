@@ -97,8 +97,7 @@ reasons! {
     Memory = 6 => "no shared memory",
     /// Out-of-band data was sent or requested.
     OutOfBand = 7 => "out-of-band data",
-    /// splice, tee or sendfile reached for the socket.
-    Spliced = 8 => "splice or sendfile",
+    // 8 is free.
     /// The descriptor was passed to another process.
     FdPassed = 9 => "descriptor passed",
     /// A program was started that inherits the socket.
@@ -129,8 +128,8 @@ reasons! {
     NoLink = 22 => "link not attached",
     /// The memory that this machine shares with the peer's has no room left.
     LinkFull = 23 => "link full",
-    /// No connection for doorbells reaches the peer's machine, or it broke.
-    NoLine = 24 => "no line to the other machine",
+    /// No wake channel reaches the peer's machine, or it broke.
+    NoWakeChannel = 24 => "no line to the other machine",
     /// The connection has passed the threshold, but the other end has not registered or answered
     /// yet.
     Waiting = 25 => "waiting for peer",

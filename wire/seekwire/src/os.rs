@@ -7,8 +7,8 @@ use std::os::fd::AsFd;
 pub use seekwire_transport::sys::fd::inherited;
 use seekwire_transport::sys::{Fd, socket};
 
-/// Bytes in the send queue of a TCP socket: those that the kernel has not sent yet, and those that the
-/// peer's kernel has not acknowledged (SIOCOUTQ, tcp(7)). Bytes on the ring are not among them.
+/// Bytes in the send queue of a TCP socket: those that the kernel has not sent yet, and those that
+/// the peer's kernel has not acknowledged (SIOCOUTQ, tcp(7)). Bytes on the ring are not among them.
 ///
 /// # Errors
 /// Those of ioctl(2).

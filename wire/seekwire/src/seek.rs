@@ -4,7 +4,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::time::Duration;
 
-pub use seekwire_transport::seek::{At, Extent, SeekOptions, Way};
+pub use seekwire_transport::seek::{At, Extent, SeekMethod, SeekOptions};
 
 pub use crate::error::SeekError;
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use seekwire_endpoint::{Config, tuning};
+use seekwire_endpoint::{Config, seek_threshold};
 use seekwire_transport::Errno;
 use seekwire_transport::seek::SeekTcp;
 use seekwire_transport::sys::Fd;
@@ -16,7 +16,7 @@ use seekwire_transport::sys::socket::{self, KernelSend};
 
 use seekwire_protocol::span::Span;
 
-use crate::seek::{At, Extent, SeekError, SeekOptions, SeekSocket, Way};
+use crate::seek::{At, Extent, SeekError, SeekMethod, SeekOptions, SeekSocket};
 use crate::socket_options::socket_options;
 
 /// Default limit of library memory for a stream, in bytes. It holds bytes that prevent wanted ones
@@ -69,12 +69,12 @@ impl SeekStream {
     /// make room for others.
     #[must_use]
     pub fn with_memory(stream: TcpStream, bytes: usize) -> Self {
-        tuning::apply();
+        seek_threshold::apply();
         let fd = Fd::from(&stream);
         let nonblocking = socket::is_nonblocking(fd);
         let timeout = socket::receive_timeout(fd);
         let private = nonblocking == Ok(false) && timeout.is_ok();
-        let seek = SeekTcp::new(Config::get().seek_way, fd, 0, bytes);
+        let seek = SeekTcp::new(Config::get().seek_method, fd, 0, bytes);
         Self {
             seek: if private { seek.private() } else { seek },
             nonblocking: AtomicBool::new(nonblocking.unwrap_or(false)),
@@ -144,9 +144,9 @@ impl SeekStream {
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] for a zero duration.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        let mut known = self.timeout();
+        let mut limit = self.timeout();
         self.stream.set_read_timeout(timeout)?;
-        *known = timeout;
+        *limit = timeout;
         Ok(())
     }
 
@@ -202,8 +202,8 @@ impl SeekStream {
     ///
     /// # Errors
     /// `WouldBlock` in a signal handler that interrupted another call on it.
-    pub fn way(&self) -> Result<Way, SeekError> {
-        Ok(self.seek.way()?)
+    pub fn way(&self) -> Result<SeekMethod, SeekError> {
+        Ok(self.seek.method()?)
     }
 
     /// Number of bytes that were moved into library memory so far, and so were copied twice: those

@@ -342,8 +342,8 @@ impl Stream {
     }
 
     /// Lends the next contiguous bytes of the stream in place; on the ring nothing is copied. Waits
-    /// for at least one byte. An empty loan is the end of the stream. Other readers of this end
-    /// wait during the loan.
+    /// for at least one byte. An empty loan is the end of the stream. No other thread may receive
+    /// during the loan: on the ring it waits, but by TCP it would get the same bytes.
     ///
     /// # Errors
     /// As [`Read::read`].

@@ -78,7 +78,12 @@ impl Stream {
     /// # Errors
     /// Those of [`Stream::seek_recv`].
     pub fn seek_borrow(&self, mut at: At, len: usize) -> Result<SeekLoan<'_>, SeekError> {
-        Ok(SeekLoan { stream: self, lent: self.connection().seek_lend_range(&mut at, len, false)? })
+        loop {
+            match self.connection().seek_lend_range(&mut at, len, false) {
+                Err(Errno::INTR) => {}
+                lent => return Ok(SeekLoan { stream: self, lent: lent? }),
+            }
+        }
     }
 
     /// The holes, in order: bytes that were taken and that the head has not passed yet.

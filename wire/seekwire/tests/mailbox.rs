@@ -8,9 +8,11 @@ use seekwire::mailbox::{
     Envelope, Limits, Mailbox, PeerMisbehaved, RecvError, Selector, SendError,
 };
 use seekwire::{SeekSocket as _, SeekStream};
-use seekwire_protocol::message::{HELLO, Header};
+use seekwire_protocol::message::{HELLO, MessageHeader};
 
-fn streams() -> (TcpStream, TcpStream) {
+use crate::content::content;
+
+pub(crate) fn streams() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let left = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let right = listener.accept().unwrap().0;
@@ -24,14 +26,7 @@ fn pair() -> (Mailbox<SeekStream>, Mailbox<SeekStream>) {
     (Mailbox::from_tcp(left).unwrap(), Mailbox::from_tcp(right).unwrap())
 }
 
-/// Bytes that identify their message and their position in it.
-fn body(seed: u64, len: usize) -> Vec<u8> {
-    (0..len as u64)
-        .map(|at| (at.wrapping_mul(0x9e37_79b9) ^ (at >> 8) ^ seed.wrapping_mul(131)) as u8)
-        .collect()
-}
-
-fn exact(tag: u64) -> Selector {
+pub(crate) fn exact(tag: u64) -> Selector {
     Selector::exact(tag)
 }
 
@@ -39,13 +34,13 @@ fn exact(tag: u64) -> Selector {
 fn messages_are_received_in_any_order() {
     let (left, right) = pair();
     for tag in 0..100 {
-        left.send(tag, &body(tag, 10 * tag as usize)).unwrap();
+        left.send(tag, &content(tag, 10 * tag as usize)).unwrap();
     }
     for tag in (0..100).rev() {
         let (envelope, bytes) = right.recv_vec(exact(tag)).unwrap();
         let Envelope { tag: of, len, sequence, .. } = envelope;
         assert_eq!((of, len, sequence), (tag, 10 * tag as usize, tag as u32));
-        assert_eq!(bytes, body(tag, 10 * tag as usize));
+        assert_eq!(bytes, content(tag, 10 * tag as usize));
     }
 }
 
@@ -56,12 +51,12 @@ fn messages_of_one_tag_do_not_overtake_each_other_whatever_their_sizes() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for (n, &len) in lens.iter().enumerate() {
-                left.send(7, &body(n as u64, len)).unwrap();
+                left.send(7, &content(n as u64, len)).unwrap();
                 left.send(8, b"in between").unwrap();
             }
         });
         for (n, &len) in lens.iter().enumerate() {
-            assert_eq!(right.recv_vec(exact(7)).unwrap().1, body(n as u64, len));
+            assert_eq!(right.recv_vec(exact(7)).unwrap().1, content(n as u64, len));
         }
         for _ in lens {
             assert_eq!(right.recv_vec(Selector::ANY).unwrap().1, b"in between");
@@ -74,12 +69,12 @@ fn what_nobody_has_asked_for_stays_in_the_stream() {
     const LEN: usize = 3000;
     let (left, right) = pair();
     for tag in 0..20 {
-        left.send(tag, &body(tag, LEN)).unwrap();
+        left.send(tag, &content(tag, LEN)).unwrap();
     }
     assert_eq!(right.probe_wait(exact(19)).unwrap().len, LEN);
     let extent = right.get_ref().extent().unwrap();
     assert!(extent.head <= HELLO.len() as u64 && extent.holes.is_empty(), "{extent:?}");
-    assert_eq!(right.recv_vec(exact(10)).unwrap().1, body(10, LEN));
+    assert_eq!(right.recv_vec(exact(10)).unwrap().1, content(10, LEN));
     let hole = right.get_ref().holes().unwrap()[0];
     let start = (HELLO.len() + 10 * (16 + LEN)) as u64;
     assert_eq!((hole.start, hole.end), (start, start + 16 + LEN as u64));
@@ -139,13 +134,13 @@ fn posted_receives_get_messages_in_the_order_of_posting() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for n in 0..3 {
-                left.send(3, &body(n, 250_000)).unwrap();
+                left.send(3, &content(n, 250_000)).unwrap();
             }
             left.send(2, b"nobody").unwrap();
         });
         for (ticket, seed) in [(last, 2), (any, 0), (three, 1)] {
             let completed = right.wait(ticket).unwrap();
-            assert_eq!(completed.bytes(), body(seed, 250_000));
+            assert_eq!(completed.bytes(), content(seed, 250_000));
             assert_eq!(completed.buffer.len(), 300_000);
         }
         assert_eq!(right.recv_vec(Selector::ANY).unwrap().1, b"nobody");
@@ -160,7 +155,7 @@ fn a_message_that_is_larger_than_all_buffers_needs_no_memory() {
         Mailbox::from_tcp(left).unwrap(),
         Mailbox::new(SeekStream::with_memory(right, 1 << 20)).unwrap(),
     );
-    let sent = body(9, LEN);
+    let sent = content(9, LEN);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..3 {
@@ -186,10 +181,10 @@ fn both_ends_may_send_far_more_than_the_buffers_hold() {
         for end in [&left, &right] {
             scope.spawn(move || {
                 for n in 0..COUNT {
-                    end.send(n, &body(n, LEN)).unwrap();
+                    end.send(n, &content(n, LEN)).unwrap();
                 }
                 for n in (0..COUNT).rev() {
-                    assert!(end.recv_vec(exact(n)).unwrap().1 == body(n, LEN));
+                    assert!(end.recv_vec(exact(n)).unwrap().1 == content(n, LEN));
                 }
             });
         }
@@ -208,10 +203,10 @@ fn both_ends_may_send_over_streams_that_leave_tcp() {
         for end in [&left, &right] {
             scope.spawn(move || {
                 for n in 0..COUNT {
-                    end.send(n, &body(n, 100_000)).unwrap();
+                    end.send(n, &content(n, 100_000)).unwrap();
                 }
                 for n in (0..COUNT).rev() {
-                    assert!(end.recv_vec(exact(n)).unwrap().1 == body(n, 100_000));
+                    assert!(end.recv_vec(exact(n)).unwrap().1 == content(n, 100_000));
                 }
                 end.finish().unwrap();
                 assert!(matches!(end.recv_vec(Selector::ANY).unwrap_err(), RecvError::Closed));
@@ -228,13 +223,13 @@ fn both_ends_may_send_while_threads_of_both_receive() {
         for end in [&left, &right] {
             scope.spawn(move || {
                 for n in 0..COUNT {
-                    end.send(n % 3, &body(n, 1 << (n % 18))).unwrap();
+                    end.send(n % 3, &content(n, 1 << (n % 18))).unwrap();
                 }
             });
             for tag in 0..3 {
                 scope.spawn(move || {
                     for n in (tag..COUNT).step_by(3) {
-                        assert!(end.recv_vec(exact(tag)).unwrap().1 == body(n, 1 << (n % 18)));
+                        assert!(end.recv_vec(exact(tag)).unwrap().1 == content(n, 1 << (n % 18)));
                     }
                 });
             }
@@ -267,15 +262,15 @@ fn different_tags(left: &Mailbox<SeekStream>, right: &Mailbox<SeekStream>) {
                 for round in 0..ROUNDS {
                     let len = (tag * 997 + round * 31) as usize % 5000;
                     match (tag + round) % 3 {
-                        0 => assert_eq!(right.recv_vec(exact(tag)).unwrap().1, body(round, len)),
+                        0 => assert_eq!(right.recv_vec(exact(tag)).unwrap().1, content(round, len)),
                         1 => {
                             assert_eq!(right.probe_wait(exact(tag)).unwrap().len, len);
                             probed.fetch_add(1, Ordering::Relaxed);
-                            assert_eq!(right.recv_vec(exact(tag)).unwrap().1, body(round, len));
+                            assert_eq!(right.recv_vec(exact(tag)).unwrap().1, content(round, len));
                         }
                         _ => {
                             let ticket = right.post(exact(tag), vec![0; 5000]);
-                            assert_eq!(right.wait(ticket).unwrap().bytes(), body(round, len));
+                            assert_eq!(right.wait(ticket).unwrap().bytes(), content(round, len));
                         }
                     }
                 }
@@ -284,7 +279,7 @@ fn different_tags(left: &Mailbox<SeekStream>, right: &Mailbox<SeekStream>) {
         for round in 0..ROUNDS {
             for tag in 0..THREADS {
                 let tag = (tag + round) % THREADS;
-                left.send(tag, &body(round, (tag * 997 + round * 31) as usize % 5000)).unwrap();
+                left.send(tag, &content(round, (tag * 997 + round * 31) as usize % 5000)).unwrap();
             }
         }
     });
@@ -327,7 +322,7 @@ fn a_tag_that_is_never_asked_for_fills_the_memory_and_no_more() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for n in 0..400 {
-                left.send(1, &body(n, LEN)).unwrap();
+                left.send(1, &content(n, LEN)).unwrap();
             }
             left.send(2, b"wanted").unwrap();
         });
@@ -344,7 +339,7 @@ fn a_tag_that_is_never_asked_for_fills_the_memory_and_no_more() {
                     for _ in 0..messages {
                         let envelope = right.recv_any(&mut buffer).unwrap();
                         assert_eq!((envelope.tag, u64::from(envelope.sequence)), (1, received));
-                        assert!(buffer == body(received, LEN));
+                        assert!(buffer == content(received, LEN));
                         received += 1;
                     }
                 }
@@ -353,7 +348,7 @@ fn a_tag_that_is_never_asked_for_fills_the_memory_and_no_more() {
         }
         assert!(received > 0);
         for n in received..400 {
-            assert!(right.recv_vec(exact(1)).unwrap().1 == body(n, LEN));
+            assert!(right.recv_vec(exact(1)).unwrap().1 == content(n, LEN));
         }
     });
 }
@@ -365,7 +360,7 @@ fn the_number_of_messages_that_wait_is_limited() {
     let limits = Limits::default().unexpected(10);
     let right = Mailbox::with_limits(SeekStream::new(right), limits).unwrap();
     for n in 0..12 {
-        left.send(1, &body(n, 5)).unwrap();
+        left.send(1, &content(n, 5)).unwrap();
     }
     left.send(2, b"wanted").unwrap();
     let mut buffer = [0; 16];
@@ -380,7 +375,7 @@ fn the_number_of_messages_that_wait_is_limited() {
     }
     assert_eq!(right.wait(posted).unwrap().bytes(), b"wanted");
     for n in 2..12 {
-        assert_eq!(right.recv_vec(exact(1)).unwrap().1, body(n, 5));
+        assert_eq!(right.recv_vec(exact(1)).unwrap().1, content(n, 5));
     }
 }
 
@@ -393,11 +388,11 @@ fn many_messages_are_taken_out_of_order() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for n in 0..COUNT {
-                    left.send(n % 2, &body(n, len)).unwrap();
+                    left.send(n % 2, &content(n, len)).unwrap();
                 }
             });
             for n in (1..COUNT).step_by(2).chain((0..COUNT).step_by(2)) {
-                assert!(right.recv_vec(exact(n % 2)).unwrap().1 == body(n, len));
+                assert!(right.recv_vec(exact(n % 2)).unwrap().1 == content(n, len));
             }
         });
     }
@@ -413,7 +408,7 @@ fn holes_without_memory_to_close_them_are_reported() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for n in 0..COUNT {
-                left.send(n % 2, &body(n, 3000)).unwrap();
+                left.send(n % 2, &content(n, 3000)).unwrap();
             }
         });
         let mut buffer = vec![0; 3000];
@@ -428,14 +423,14 @@ fn holes_without_memory_to_close_them_are_reported() {
                 let Err(error) = received else { break };
                 assert!(matches!(error, RecvError::Full { .. }), "{error}");
                 full += 1;
-                assert!(right.recv_vec(exact(0)).unwrap().1 == body(even, 3000));
+                assert!(right.recv_vec(exact(0)).unwrap().1 == content(even, 3000));
                 even += 2;
             }
-            assert!(buffer == body(n, 3000));
+            assert!(buffer == content(n, 3000));
         }
         assert!(full > 0);
         for n in (even..COUNT).step_by(2) {
-            assert!(right.recv_vec(exact(0)).unwrap().1 == body(n, 3000));
+            assert!(right.recv_vec(exact(0)).unwrap().1 == content(n, 3000));
         }
     });
 }
@@ -453,7 +448,7 @@ fn senders_that_nobody_receives_from_are_told_when_the_memory_is_full() {
                 let mut buffer = vec![0; LEN];
                 let (mut sent, mut received, mut full) = (0, 0, 0);
                 while sent < 1000 {
-                    match end.send(sent, &body(sent, LEN)) {
+                    match end.send(sent, &content(sent, LEN)) {
                         Ok(()) => sent += 1,
                         Err(SendError::Full { messages, begun }) => {
                             assert!(messages > 0);
@@ -465,7 +460,7 @@ fn senders_that_nobody_receives_from_are_told_when_the_memory_is_full() {
                                 (envelope.tag, u64::from(envelope.sequence)),
                                 (received, received)
                             );
-                            assert!(buffer == body(received, LEN));
+                            assert!(buffer == content(received, LEN));
                             received += 1;
                         }
                         Err(other) => panic!("{other}"),
@@ -473,7 +468,7 @@ fn senders_that_nobody_receives_from_are_told_when_the_memory_is_full() {
                 }
                 for n in received..1000 {
                     assert_eq!(end.recv_any(&mut buffer).unwrap().tag, n);
-                    assert!(buffer == body(n, LEN));
+                    assert!(buffer == content(n, LEN));
                 }
                 end.flush().unwrap();
                 full
@@ -489,14 +484,14 @@ fn what_was_begun_goes_out_while_receiving() {
     const LEN: u32 = 30_000;
     let (left, mut right) = streams();
     let left = Mailbox::new(SeekStream::with_memory(left, 1 << 20)).unwrap();
-    let sent = body(3, 32 << 20);
+    let sent = content(3, 32 << 20);
     std::thread::scope(|scope| {
         let (full, is_full) = std::sync::mpsc::channel();
         let sent = &sent;
         scope.spawn(move || {
             right.write_all(&HELLO).unwrap();
             for n in 0..COUNT {
-                right.write_all(&message(n, 1, LEN, &body(n.into(), LEN as usize))).unwrap();
+                right.write_all(&message(n, 1, LEN, &content(n.into(), LEN as usize))).unwrap();
             }
             is_full.recv().unwrap();
             let mut received = vec![0; HELLO.len() + 16 + sent.len()];
@@ -508,7 +503,7 @@ fn what_was_begun_goes_out_while_receiving() {
         assert!(matches!(error, SendError::Full { begun: true, .. }), "{error}");
         full.send(()).unwrap();
         for n in 0..COUNT {
-            assert!(left.recv_vec(exact(1)).unwrap().1 == body(n.into(), LEN as usize));
+            assert!(left.recv_vec(exact(1)).unwrap().1 == content(n.into(), LEN as usize));
         }
         assert_eq!(left.recv_vec(exact(2)).unwrap().1, b"done");
     });
@@ -535,7 +530,7 @@ fn cancelling_wakes_the_thread_that_waits() {
 fn messages_that_wait_outlive_their_sender() {
     let (left, right) = pair();
     left.send(1, b"first").unwrap();
-    left.send(2, &body(2, 10_000)).unwrap();
+    left.send(2, &content(2, 10_000)).unwrap();
     left.finish().unwrap();
     assert!(matches!(left.send(3, b""), Err(SendError::Finished)));
     let ticket = right.post(exact(4), vec![0; 8]);
@@ -546,7 +541,7 @@ fn messages_that_wait_outlive_their_sender() {
     right.send(5, b"answer").unwrap();
     assert_eq!(left.recv_vec(exact(5)).unwrap().1, b"answer");
     drop(left);
-    assert_eq!(right.recv_vec(exact(2)).unwrap().1, body(2, 10_000));
+    assert_eq!(right.recv_vec(exact(2)).unwrap().1, content(2, 10_000));
     assert_eq!(right.recv_vec(Selector::ANY).unwrap().1, b"first");
     assert!(matches!(right.recv_vec(Selector::ANY).unwrap_err(), RecvError::Closed));
     assert!(matches!(right.probe(Selector::ANY).unwrap_err(), RecvError::Closed));
@@ -558,9 +553,9 @@ fn messages_that_wait_outlive_their_sender() {
 fn what_was_sent_arrives_although_the_sender_is_dropped() {
     for _ in 0..20 {
         let (left, right) = pair();
-        left.send(1, &body(1, 100_000)).unwrap();
+        left.send(1, &content(1, 100_000)).unwrap();
         drop(left);
-        assert_eq!(right.recv_vec(exact(1)).unwrap().1, body(1, 100_000));
+        assert_eq!(right.recv_vec(exact(1)).unwrap().1, content(1, 100_000));
         assert!(matches!(right.recv_vec(Selector::ANY).unwrap_err(), RecvError::Closed));
     }
 }
@@ -593,8 +588,8 @@ fn after(bytes: &[u8]) -> (TcpStream, Mailbox<SeekStream>) {
     (left, Mailbox::from_tcp(right).unwrap())
 }
 
-fn message(sequence: u32, tag: u64, len: u32, bytes: &[u8]) -> Vec<u8> {
-    [&Header { len, sequence, tag }.encode()[..], bytes].concat()
+pub(crate) fn message(sequence: u32, tag: u64, len: u32, bytes: &[u8]) -> Vec<u8> {
+    [&MessageHeader { len, sequence, tag }.encode()[..], bytes].concat()
 }
 
 fn misbehaviour(mailbox: &Mailbox<SeekStream>) -> PeerMisbehaved {

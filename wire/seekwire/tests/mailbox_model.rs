@@ -10,6 +10,8 @@ use proptest::prelude::*;
 use seekwire::mailbox::{Completed, Limits, Mailbox, RecvError, Selector, Ticket};
 use seekwire::{At, Extent, SeekError, SeekOptions, SeekSocket, SeekStream};
 
+use crate::content::content;
+
 /// A tag that is never sent.
 const NEVER: Selector = Selector { tag: 1 << 40, mask: u64::MAX };
 
@@ -59,7 +61,7 @@ struct Message {
 
 impl Message {
     fn body(self) -> Vec<u8> {
-        (0..self.len).map(|at| (at ^ (at >> 7) ^ (self.sequence as usize * 37)) as u8).collect()
+        content(self.sequence.into(), self.len)
     }
 }
 
@@ -341,7 +343,8 @@ fn script() -> impl Strategy<Value = Vec<(u64, usize)>> {
 fn side_by_side<S: SeekSocket>(
     script: &[(u64, usize)],
     wants: Vec<Want>,
-    (left, right): (Mailbox<S>, Mailbox<S>),
+    left: Mailbox<S>,
+    right: Mailbox<S>,
 ) -> Result<(), TestCaseError> {
     const ROOM: usize = 1_500_000;
     let messages: Vec<Message> = script
@@ -448,7 +451,7 @@ proptest! {
         wants in prop::collection::vec(want(), 0..300),
     ) {
         let (left, right) = streams();
-        side_by_side(&script, wants, (Mailbox::from_tcp(left).unwrap(), Mailbox::from_tcp(right).unwrap()))?;
+        side_by_side(&script, wants, Mailbox::from_tcp(left).unwrap(), Mailbox::from_tcp(right).unwrap())?;
     }
 
     #[test]
@@ -460,7 +463,7 @@ proptest! {
         let (left, right) = streams();
         rustix::net::sockopt::set_socket_send_buffer_size(&left, size).unwrap();
         rustix::net::sockopt::set_socket_recv_buffer_size(&right, size).unwrap();
-        side_by_side(&script, wants, (Mailbox::from_tcp(left).unwrap(), Mailbox::from_tcp(right).unwrap()))?;
+        side_by_side(&script, wants, Mailbox::from_tcp(left).unwrap(), Mailbox::from_tcp(right).unwrap())?;
     }
 
     #[test]
@@ -471,7 +474,7 @@ proptest! {
     ) {
         let (left, right) = streams();
         let reluctant = |stream| Mailbox::new(Reluctant::new(stream, seed, false)).unwrap();
-        side_by_side(&script, wants, (reluctant(left), reluctant(right)))?;
+        side_by_side(&script, wants, reluctant(left), reluctant(right))?;
     }
 
     #[test]
@@ -483,7 +486,7 @@ proptest! {
         let limits = Limits::default().unexpected(unexpected).memory(10_000);
         let (left, right) = streams();
         let right = Mailbox::with_limits(SeekStream::with_memory(right, 600_000), limits).unwrap();
-        side_by_side(&script, wants, (Mailbox::from_tcp(left).unwrap(), right))?;
+        side_by_side(&script, wants, Mailbox::from_tcp(left).unwrap(), right)?;
     }
 }
 

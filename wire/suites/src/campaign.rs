@@ -7,19 +7,19 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
 use crate::execution::Stage;
-use crate::mode::Mode;
-use crate::outcome::{Outcome, Outcomes};
-use crate::record::{self, Circumstances, End, Record};
+use crate::mode::SuiteMode;
+use crate::outcome::{Outcomes, TestOutcome};
+use crate::record::{self, Circumstances, Record, RunEnd};
 use crate::suite::{self, Suite};
 use crate::verdict::{self, Difference};
 
 #[derive(Args)]
-pub(crate) struct Settings {
+pub(crate) struct SuiteSettings {
     /// Names of suites; by default all
     names: Vec<String>,
     /// Modes in which they run; plain always runs as well, for comparison
     #[arg(long = "mode", value_enum, value_delimiter = ',')]
-    modes: Vec<Mode>,
+    modes: Vec<SuiteMode>,
     /// Run only the fast suites, and the fast parts of others
     #[arg(long)]
     fast: bool,
@@ -36,7 +36,7 @@ pub(crate) struct Settings {
 }
 
 /// Runs suites and prints the results. True: no test fails only accelerated.
-pub(crate) fn run(suites: &Path, settings: &Settings) -> Result<bool> {
+pub(crate) fn run(suites: &Path, settings: &SuiteSettings) -> Result<bool> {
     let suites = chosen(suites, settings)?;
     let scripts = std::path::absolute("scripts")?;
     let library = library(settings)?;
@@ -52,8 +52,8 @@ pub(crate) fn run(suites: &Path, settings: &Settings) -> Result<bool> {
         let records = run_one(&stage, suite, settings, &circumstances, &scripts, &out)?;
         for record in &records {
             match &record.end {
-                End::NotRun(_) => not_run += 1,
-                _ => passed += record.count(Outcome::Passed),
+                RunEnd::NotRun(_) => not_run += 1,
+                _ => passed += record.count(TestOutcome::Passed),
             }
             ours += failures(suite, record).len();
         }
@@ -66,7 +66,7 @@ pub(crate) fn run(suites: &Path, settings: &Settings) -> Result<bool> {
 
 /// Failures in a record that are Seekwire's fault, a line each.
 pub(crate) fn failures(suite: &Suite, record: &Record) -> Vec<String> {
-    let mut found: Vec<String> = record
+    let mut problems: Vec<String> = record
         .differences
         .iter()
         .filter(|one| one.is_ours())
@@ -77,14 +77,15 @@ pub(crate) fn failures(suite: &Suite, record: &Record) -> Vec<String> {
             )
         })
         .collect();
-    let ran = !matches!(record.end, End::NotRun(_));
+    let ran = !matches!(record.end, RunEnd::NotRun(_));
     if ran && !suite.ring && record.counters.connections.attached > 0 {
-        found.push("connections were attached by programs that do not load the library".to_owned());
+        problems
+            .push("connections were attached by programs that do not load the library".to_owned());
     }
-    found
+    problems
 }
 
-fn chosen(directory: &Path, settings: &Settings) -> Result<Vec<Suite>> {
+fn chosen(directory: &Path, settings: &SuiteSettings) -> Result<Vec<Suite>> {
     let mut suites = suite::all(directory)?;
     for name in &settings.names {
         ensure!(
@@ -101,7 +102,7 @@ fn chosen(directory: &Path, settings: &Settings) -> Result<Vec<Suite>> {
     Ok(suites)
 }
 
-fn library(settings: &Settings) -> Result<PathBuf> {
+fn library(settings: &SuiteSettings) -> Result<PathBuf> {
     let path = match &settings.library {
         Some(path) => path.clone(),
         None => std::env::current_exe()?.with_file_name("libseekwire.so"),
@@ -114,7 +115,7 @@ fn library(settings: &Settings) -> Result<PathBuf> {
     Ok(std::path::absolute(path)?)
 }
 
-fn cache(settings: &Settings) -> Result<PathBuf> {
+fn cache(settings: &SuiteSettings) -> Result<PathBuf> {
     if let Some(path) = &settings.cache {
         return Ok(std::path::absolute(path)?);
     }
@@ -155,7 +156,7 @@ fn circumstances(library: &Path) -> Result<Circumstances> {
 fn run_one(
     stage: &Stage<'_>,
     suite: &Suite,
-    settings: &Settings,
+    settings: &SuiteSettings,
     circumstances: &Circumstances,
     scripts: &Path,
     out: &Path,
@@ -165,11 +166,11 @@ fn run_one(
     let log = |name: &str| directory.join(format!("{name}.log"));
     let mut record = Record {
         suite: suite.name.clone(),
-        mode: Mode::Plain,
+        mode: SuiteMode::Plain,
         circumstances: circumstances.clone(),
         version: String::new(),
         fast: settings.fast,
-        end: End::Finished,
+        end: RunEnd::Finished,
         seconds: 0,
         counters: Default::default(),
         outcomes: Outcomes::new(),
@@ -183,7 +184,7 @@ fn run_one(
     };
     if let Some(why) = why {
         println!("{}: not run: {why}", suite.name);
-        record.end = End::NotRun(why);
+        record.end = RunEnd::NotRun(why);
         record.store(out)?;
         return Ok(vec![record]);
     }
@@ -192,7 +193,7 @@ fn run_one(
     record.version = version.lines().collect::<Vec<_>>().join(", ");
 
     let mut records: Vec<Record> = Vec::new();
-    for mode in Mode::ALL {
+    for mode in SuiteMode::ALL {
         let asked = settings.modes.is_empty() || settings.modes.contains(&mode);
         if mode.is_accelerated() && !asked {
             continue;
@@ -209,7 +210,7 @@ fn run_one(
         if let Some(plain) = records.first() {
             record.differences = compare(stage, suite, plain, &record, &log)?;
         }
-        tell(suite, &record);
+        print_result(suite, &record);
         record.store(out)?;
         records.push(record);
     }
@@ -229,7 +230,7 @@ fn compare(
         return Ok(Vec::new());
     }
     eprintln!("    {} {}: {} differ and are repeated", suite.name, record.mode, suspects.len());
-    let repeat = |mode: Mode| {
+    let repeat = |mode: SuiteMode| {
         (1..=verdict::REPEATS)
             .map(|number| {
                 let name = format!("{}-repeat-{number}-{mode}", record.mode);
@@ -237,23 +238,23 @@ fn compare(
             })
             .collect::<Result<Vec<Outcomes>>>()
     };
-    Ok(verdict::judge(&suspects, &repeat(Mode::Plain)?, &repeat(record.mode)?))
+    Ok(verdict::judge(&suspects, &repeat(SuiteMode::Plain)?, &repeat(record.mode)?))
 }
 
-fn tell(suite: &Suite, record: &Record) {
+fn print_result(suite: &Suite, record: &Record) {
     let end = match &record.end {
-        End::Finished => String::new(),
-        End::TimedOut => ", over its limit".to_owned(),
-        End::Died(how) => format!(", ended with {how}"),
-        End::NotRun(why) => format!(", not run: {why}"),
+        RunEnd::Finished => String::new(),
+        RunEnd::TimedOut => ", over its limit".to_owned(),
+        RunEnd::Died(how) => format!(", ended with {how}"),
+        RunEnd::NotRun(why) => format!(", not run: {why}"),
     };
     println!(
         "{:12} {:8} {:5} passed {:4} failed {:4} skipped, {} of {} connections attached, {} bytes by the ring, {} s{end}",
         suite.name,
         record.mode,
-        record.count(Outcome::Passed),
-        record.count(Outcome::Failed),
-        record.count(Outcome::Skipped),
+        record.count(TestOutcome::Passed),
+        record.count(TestOutcome::Failed),
+        record.count(TestOutcome::Skipped),
         record.counters.connections.attached,
         record.counters.connections.tracked,
         record.counters.ring(),

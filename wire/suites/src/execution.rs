@@ -13,9 +13,9 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::counters::Counters;
-use crate::mode::Mode;
-use crate::outcome::{Outcome, Outcomes};
-use crate::record::End;
+use crate::mode::SuiteMode;
+use crate::outcome::{Outcomes, TestOutcome};
+use crate::record::RunEnd;
 use crate::suite::Suite;
 
 /// Exit status of a script whose requirements cannot be met here.
@@ -39,7 +39,7 @@ pub(crate) struct Stage<'a> {
 
 /// Result of one run.
 pub(crate) struct Seen {
-    pub(crate) end: End,
+    pub(crate) end: RunEnd,
     pub(crate) seconds: u64,
     pub(crate) outcomes: Outcomes,
     pub(crate) counters: Counters,
@@ -72,7 +72,7 @@ impl Stage<'_> {
     pub(crate) fn tests(
         &self,
         suite: &Suite,
-        mode: Mode,
+        mode: SuiteMode,
         only: &[&str],
         log: &Path,
     ) -> Result<Seen> {
@@ -112,15 +112,15 @@ impl Stage<'_> {
 
         let began = Instant::now();
         let mut child = start(&mut command, log)?;
-        let status = wait(&mut child, suite.limit, |passed| {
+        let status = wait(&mut child, suite.limit, |elapsed| {
             let tests = read(&results).map_or(0, |outcomes| outcomes.len());
-            eprintln!("    {} {mode}: {tests} tests in {} s", suite.name, passed.as_secs());
+            eprintln!("    {} {mode}: {tests} tests in {} s", suite.name, elapsed.as_secs());
         })?;
         let end = match status {
-            Some(status) if status.success() => End::Finished,
-            Some(status) if status.code() == Some(CANNOT_BE_HAD) => End::NotRun(last_line(log)),
-            Some(status) => End::Died(status.to_string()),
-            None => End::TimedOut,
+            Some(status) if status.success() => RunEnd::Finished,
+            Some(status) if status.code() == Some(CANNOT_BE_HAD) => RunEnd::NotRun(last_line(log)),
+            Some(status) => RunEnd::Died(status.to_string()),
+            None => RunEnd::TimedOut,
         };
         Ok(Seen {
             end,
@@ -149,7 +149,11 @@ fn start(command: &mut Command, log: &Path) -> Result<Child> {
 }
 
 /// Waits for it to exit; `None`: it took longer than `limit` and was killed.
-fn wait(child: &mut Child, limit: Duration, tell: impl Fn(Duration)) -> Result<Option<ExitStatus>> {
+fn wait(
+    child: &mut Child,
+    limit: Duration,
+    report_progress: impl Fn(Duration),
+) -> Result<Option<ExitStatus>> {
     let began = Instant::now();
     let end = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
     loop {
@@ -161,7 +165,7 @@ fn wait(child: &mut Child, limit: Duration, tell: impl Fn(Duration)) -> Result<O
                 child.wait()?;
                 return Ok(None);
             }
-            Ok(0) => tell(began.elapsed()),
+            Ok(0) => report_progress(began.elapsed()),
             Ok(_) => return Ok(Some(child.wait()?)),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -178,14 +182,14 @@ fn read(results: &Path) -> Result<Outcomes> {
         let line = String::from_utf8_lossy(&line);
         let Some((word, test)) = line.split_once('\t') else { continue };
         let outcome = match word {
-            "passed" => Outcome::Passed,
-            "failed" => Outcome::Failed,
-            "skipped" => Outcome::Skipped,
+            "passed" => TestOutcome::Passed,
+            "failed" => TestOutcome::Failed,
+            "skipped" => TestOutcome::Skipped,
             _ => continue,
         };
-        let known = outcomes.entry(test.to_owned()).or_insert(outcome);
-        if outcome == Outcome::Failed || *known == Outcome::Skipped {
-            *known = outcome;
+        let merged = outcomes.entry(test.to_owned()).or_insert(outcome);
+        if outcome == TestOutcome::Failed || *merged == TestOutcome::Skipped {
+            *merged = outcome;
         }
     }
     Ok(outcomes)
@@ -223,9 +227,9 @@ mod tests {
         )
         .unwrap();
         let outcomes = read(&path).unwrap();
-        assert_eq!(outcomes["a"], Outcome::Failed);
-        assert_eq!(outcomes["b"], Outcome::Passed);
-        assert_eq!(outcomes["c"], Outcome::Passed);
+        assert_eq!(outcomes["a"], TestOutcome::Failed);
+        assert_eq!(outcomes["b"], TestOutcome::Passed);
+        assert_eq!(outcomes["c"], TestOutcome::Passed);
         assert_eq!(outcomes.len(), 3);
     }
 }

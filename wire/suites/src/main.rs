@@ -38,7 +38,7 @@ enum Command {
     /// Lists the suites
     List,
     /// Runs suites; fails if a test that passes plain fails accelerated
-    Run(campaign::Settings),
+    Run(campaign::SuiteSettings),
     /// Writes the page of results and joins it with the existing one: suites that have not been run
     /// keep their parts
     Report {
@@ -62,19 +62,19 @@ fn main() -> Result<ExitCode> {
         }
         Command::Run(settings) => campaign::run(&arguments.suites, &settings)?,
         Command::Report { out, document } => {
-            let known = suite::all(&arguments.suites)?;
+            let suites = suite::all(&arguments.suites)?;
             let records = record::load(&out)?;
-            let mut page = report::page(&known, &records);
+            let mut page = report::page(&suites, &records);
             std::fs::write(out.join("compatibility.md"), page.to_string())?;
             let earlier = match std::fs::read_to_string(&document) {
                 Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
                 text => text.with_context(|| format!("cannot read {}", document.display()))?,
             };
             page.keep(Page::read(&earlier));
-            page.0.retain(|name, _| known.iter().any(|suite| suite.name == *name));
+            page.0.retain(|name, _| suites.iter().any(|suite| suite.name == *name));
             std::fs::write(&document, page.to_string())
                 .with_context(|| format!("cannot write {}", document.display()))?;
-            let missing = report::missing(&known, &page);
+            let missing = report::missing(&suites, &page);
             if !missing.is_empty() {
                 println!("{} has no results of {}", document.display(), missing.join(", "));
             }

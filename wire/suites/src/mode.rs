@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Mode {
+pub(crate) enum SuiteMode {
     /// Without the library
     Plain,
     /// With the default settings
@@ -21,7 +21,7 @@ pub(crate) enum Mode {
     Fallback,
 }
 
-impl Mode {
+impl SuiteMode {
     /// All of them, first the plain one, with which the others are compared.
     pub(crate) const ALL: [Self; 4] = [Self::Plain, Self::Default, Self::Early, Self::Fallback];
 
@@ -39,7 +39,7 @@ impl Mode {
     }
 }
 
-impl fmt::Display for Mode {
+impl fmt::Display for SuiteMode {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(match self {
             Self::Plain => "plain",

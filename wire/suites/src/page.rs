@@ -23,11 +23,11 @@ const PLAIN: &str = "## Tests that also fail plain";
 
 /// The parts of the page, by suite.
 #[derive(Debug, Default)]
-pub(crate) struct Page(pub(crate) BTreeMap<String, Part>);
+pub(crate) struct Page(pub(crate) BTreeMap<String, PageSection>);
 
 /// The part about one suite, in lines of Markdown.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Part {
+pub(crate) struct PageSection {
     /// When, at which commit and where it was run.
     pub(crate) runs: Vec<String>,
     pub(crate) rows: Vec<String>,
@@ -78,7 +78,7 @@ impl Page {
         page
     }
 
-    pub(crate) fn part(&mut self, suite: &str) -> &mut Part {
+    pub(crate) fn part(&mut self, suite: &str) -> &mut PageSection {
         self.0.entry(suite.to_owned()).or_default()
     }
 
@@ -146,8 +146,8 @@ fn list<'a>(
 mod tests {
     use super::*;
 
-    fn part(run: &str, name: &str) -> Part {
-        Part {
+    fn part(run: &str, name: &str) -> PageSection {
+        PageSection {
             runs: vec![run.to_owned()],
             rows: vec![
                 format!("| {name} | plain | 1 | 1 | 0 |  |  |  |"),

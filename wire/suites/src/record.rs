@@ -7,14 +7,14 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::counters::Counters;
-use crate::mode::Mode;
-use crate::outcome::{Outcome, Outcomes};
+use crate::mode::SuiteMode;
+use crate::outcome::{Outcomes, TestOutcome};
 use crate::verdict::Difference;
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum End {
+pub(crate) enum RunEnd {
     /// By itself.
     Finished,
     /// It exceeded its limit and was killed.
@@ -29,13 +29,13 @@ pub(crate) enum End {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) suite: String,
-    pub(crate) mode: Mode,
+    pub(crate) mode: SuiteMode,
     pub(crate) circumstances: Circumstances,
     /// Versions of the tested programs.
     pub(crate) version: String,
     /// Only the fast part.
     pub(crate) fast: bool,
-    pub(crate) end: End,
+    pub(crate) end: RunEnd,
     pub(crate) seconds: u64,
     pub(crate) counters: Counters,
     pub(crate) outcomes: Outcomes,
@@ -54,7 +54,7 @@ pub(crate) struct Circumstances {
 }
 
 impl Record {
-    pub(crate) fn count(&self, outcome: Outcome) -> usize {
+    pub(crate) fn count(&self, outcome: TestOutcome) -> usize {
         self.outcomes.values().filter(|one| **one == outcome).count()
     }
 
@@ -79,7 +79,7 @@ pub(crate) fn load(out: &Path) -> Result<Vec<Record>> {
         if !directory.is_dir() {
             continue;
         }
-        for mode in Mode::ALL {
+        for mode in SuiteMode::ALL {
             let path = directory.join(format!("{mode}.json"));
             let Ok(text) = fs::read_to_string(&path) else { continue };
             records.push(serde_json::from_str(&text).with_context(|| path.display().to_string())?);

@@ -1,10 +1,10 @@
 //! Renders the results as a page.
 
 use crate::campaign::failures;
-use crate::mode::Mode;
-use crate::outcome::Outcome;
+use crate::mode::SuiteMode;
+use crate::outcome::TestOutcome;
 use crate::page::Page;
-use crate::record::{End, Record};
+use crate::record::{Record, RunEnd};
 use crate::suite::Suite;
 
 /// The page of these records.
@@ -24,7 +24,7 @@ pub(crate) fn page(suites: &[Suite], records: &[Record]) -> Page {
             part.what = what(suite, record);
         }
         part.differences.extend(differences(suite, record));
-        if record.mode == Mode::Plain {
+        if record.mode == SuiteMode::Plain {
             part.fails_plain = fails_plain(record);
         }
     }
@@ -38,12 +38,12 @@ pub(crate) fn missing<'a>(suites: &'a [Suite], page: &Page) -> Vec<&'a str> {
 }
 
 fn row(suite: &Suite, record: &Record) -> String {
-    if let End::NotRun(why) = &record.end {
+    if let RunEnd::NotRun(why) = &record.end {
         return format!("| {} | not run: {} | | | | | | |", record.suite, cell(why));
     }
     let end = match &record.end {
-        End::TimedOut => ", over its limit",
-        End::Died(_) => ", died",
+        RunEnd::TimedOut => ", over its limit",
+        RunEnd::Died(_) => ", died",
         _ => "",
     };
     let (attached, bytes, differ) = if record.mode.is_accelerated() {
@@ -57,13 +57,13 @@ fn row(suite: &Suite, record: &Record) -> String {
     } else {
         Default::default()
     };
-    let name = if record.mode == Mode::Plain { record.suite.as_str() } else { "" };
+    let name = if record.mode == SuiteMode::Plain { record.suite.as_str() } else { "" };
     format!(
         "| {name} | {}{end} | {} | {} | {} | {attached} | {bytes} | {differ} |",
         record.mode,
-        record.count(Outcome::Passed),
-        record.count(Outcome::Failed),
-        record.count(Outcome::Skipped),
+        record.count(TestOutcome::Passed),
+        record.count(TestOutcome::Failed),
+        record.count(TestOutcome::Skipped),
     )
 }
 
@@ -96,7 +96,7 @@ fn fails_plain(record: &Record) -> Option<String> {
     let failed: Vec<_> = record
         .outcomes
         .iter()
-        .filter(|(_, outcome)| **outcome == Outcome::Failed)
+        .filter(|(_, outcome)| **outcome == TestOutcome::Failed)
         .map(|(test, _)| cell(test))
         .collect();
     (!failed.is_empty()).then(|| format!("- {}: {}.", record.suite, failed.join(", ")))
@@ -132,13 +132,13 @@ mod tests {
             circumstances: circumstances.clone(),
             version: "One 1.0".to_owned(),
             fast: false,
-            end: End::Finished,
+            end: RunEnd::Finished,
             seconds: 1,
             counters: Counters::default(),
             outcomes: Outcomes::from([("t|x".to_owned(), outcome)]),
             differences: Vec::new(),
         };
-        let mut accelerated = record(Mode::Early, Outcome::Failed);
+        let mut accelerated = record(SuiteMode::Early, TestOutcome::Failed);
         accelerated.circumstances.commit = "def".to_owned();
         accelerated.differences.push(crate::verdict::Difference {
             test: "t|x".to_owned(),
@@ -152,7 +152,7 @@ mod tests {
                 .unwrap();
         }
         let suites = crate::suite::all(directory.path()).unwrap();
-        let records = [record(Mode::Plain, Outcome::Passed), accelerated];
+        let records = [record(SuiteMode::Plain, TestOutcome::Passed), accelerated];
         let text = page(&suites, &records);
         assert_eq!(missing(&suites, &text), ["two"]);
         let text = text.to_string();

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::outcome::{Outcome, Outcomes};
+use crate::outcome::{Outcomes, TestOutcome};
 
 /// How often a test that differs is repeated, each way.
 pub(crate) const REPEATS: usize = 3;
@@ -31,7 +31,7 @@ pub(crate) fn suspects<'a>(plain: &'a Outcomes, accelerated: &Outcomes) -> Vec<&
     plain
         .iter()
         .filter(|(test, outcome)| {
-            **outcome == Outcome::Passed && accelerated.get(*test) != Some(&Outcome::Passed)
+            **outcome == TestOutcome::Passed && accelerated.get(*test) != Some(&TestOutcome::Passed)
         })
         .map(|(test, _)| test.as_str())
         .collect()
@@ -44,7 +44,7 @@ pub(crate) fn judge(
     accelerated: &[Outcomes],
 ) -> Vec<Difference> {
     let bad = |runs: &[Outcomes], test: &str| {
-        runs.iter().filter(|run| run.get(test) != Some(&Outcome::Passed)).count()
+        runs.iter().filter(|run| run.get(test) != Some(&TestOutcome::Passed)).count()
     };
     suspects
         .iter()
@@ -62,13 +62,13 @@ pub(crate) fn judge(
 mod tests {
     use super::*;
 
-    fn outcomes(list: &[(&str, Outcome)]) -> Outcomes {
+    fn outcomes(list: &[(&str, TestOutcome)]) -> Outcomes {
         list.iter().map(|(test, outcome)| ((*test).to_owned(), *outcome)).collect()
     }
 
     #[test]
     fn what_passes_plain_and_not_accelerated_is_suspect() {
-        use Outcome::{Failed, Passed, Skipped};
+        use TestOutcome::{Failed, Passed, Skipped};
         let plain =
             outcomes(&[("a", Passed), ("b", Passed), ("c", Failed), ("d", Passed), ("e", Passed)]);
         let accelerated = outcomes(&[("a", Passed), ("b", Failed), ("c", Failed), ("d", Skipped)]);
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_test_that_fails_again_accelerated_only_is_ours() {
-        use Outcome::{Failed, Passed};
+        use TestOutcome::{Failed, Passed};
         let good = outcomes(&[("a", Passed), ("b", Passed), ("c", Failed)]);
         let bad = outcomes(&[("a", Failed), ("b", Passed), ("c", Failed)]);
         let plain = [good.clone(), good.clone(), good];

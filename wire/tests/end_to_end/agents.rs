@@ -2,12 +2,13 @@
 //! addresses: two network namespaces that share a file (links.rs). Each agent says what it finds
 //! when that counts, so nothing here waits for anything but a line.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{CWD, Mode, OFlags, mkfifoat, open};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use seekwire_link::{Access, Answer, Definition, Link, Map, Peers, Provider, Published};
 use seekwire_testbed::Side;
 use serde_json::json;
@@ -213,6 +214,28 @@ fn another_machine_with_the_same_address_is_not_believed() {
     assert!(doctor.contains(&format!("none of {address} leads to the machine")), "{doctor}");
 }
 
+/// True if a connection in the network namespace of `pid` has that many unread bytes.
+fn has_received(pid: u32, bytes: usize) -> bool {
+    ["tcp", "tcp6"].iter().any(|table| {
+        let table = fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
+        table.lines().skip(1).any(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let unread = fields[4].split_once(':').and_then(|(_, unread)| parse_hex(unread));
+            // TCP_ESTABLISHED
+            fields[3] == "01" && unread == Some(bytes)
+        })
+    })
+}
+
+fn parse_hex(text: &str) -> Option<usize> {
+    usize::from_str_radix(text, 16).ok()
+}
+
+fn signal(pid: u32, signal: Signal) {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process");
+    kill_process(pid, signal).expect("a child that has not been waited for");
+}
+
 /// Until it is dropped, a machine with two links asks on one what it is asked on the other.
 struct Middle<'m> {
     is_over: &'m AtomicBool,
@@ -228,6 +251,8 @@ impl Drop for Middle<'_> {
 fn who_stands_between_two_machines_gets_answers_only_where_links_share_a_name() {
     /// The question of a machine, in its half.
     const QUESTION: usize = 0x140;
+    /// The length of its message to the agent at an address.
+    const HELLO: usize = 64;
     for (name, is_answered) in [("pair", true), ("other", false)] {
         // Near of the one asks, far of the one is to answer; each has a link with the one between.
         let (one, other) = (Machines::unknown(REGION), Machines::unknown(REGION));
@@ -245,32 +270,48 @@ fn who_stands_between_two_machines_gets_answers_only_where_links_share_a_name() 
         Link::attach(&own, &state, access).expect("the other half");
         let answers = Link::inspect(&own, &state).expect("an attached link");
 
-        let _answering = agent(&one, Side::Far, &[]);
+        let answering = agent(&one, Side::Far, &[]);
         let far_ip = one.address(Side::Far).parse().expect("an address");
         let said = Published::new(967, [far_ip]);
+        // Far has opened its link once it publishes its addresses.
+        while answers.published().is_none_or(|published| published.addresses.is_empty()) {
+            std::thread::yield_now();
+        }
+        // The message of Near waits in Far's socket until its question has been relayed.
+        answering.signal(Signal::STOP);
         asks.publish(&said);
+        let mut asking = agent(&one, Side::Near, &[]);
+        let near = asking.pid();
         let (is_over, was_answered) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let middle = Middle { is_over: &is_over };
             scope.spawn(|| {
-                let mut before = 0;
+                let mut relayed = 0;
                 while !is_over.load(Ordering::Relaxed) {
                     let question = asks.region().word(QUESTION).load(Ordering::SeqCst);
-                    if question == 0 && before != 0 {
-                        // The relayed question may have been too late: make the agent ask again soon.
+                    if question == 0 && relayed != 0 {
+                        // Near no longer waits: let it ask again soon.
+                        answering.signal(Signal::STOP);
+                        signal(near, Signal::CONT);
+                        relayed = 0;
                         asks.publish(&said);
+                    } else if question != relayed && has_received(answering.pid(), HELLO) {
+                        // Near must not read the reply before the answer has been relayed.
+                        if is_answered {
+                            signal(near, Signal::STOP);
+                        }
+                        answers.ask(question);
+                        answering.signal(Signal::CONT);
+                        relayed = question;
                     }
-                    before = question;
-                    answers.ask(question);
-                    if let Some(answer) = answers.answered(question) {
-                        asks.answer(question, &answer);
+                    if let Some(answer) = answers.answered(relayed) {
+                        asks.answer(relayed, &answer);
                         was_answered.store(true, Ordering::Relaxed);
+                        signal(near, Signal::CONT);
                     }
-                    // A yield would be too slow.
-                    std::hint::spin_loop();
+                    std::thread::yield_now();
                 }
             });
-            let mut asking = agent(&one, Side::Near, &[]);
             if is_answered {
                 until(&mut asking, FOUND);
             } else {

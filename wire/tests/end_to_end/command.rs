@@ -201,6 +201,16 @@ fn status_shows_what_carries_a_connection() {
 
     let table = stage.run(&mut status(&stage, &[])).success();
     assert!(table.contains("ring") && table.contains(&end(&port)), "{table}");
+    assert!(!table.contains("`seekwire reasons`"), "{table}");
+
+    // The second of two looks has the bytes per second between them.
+    let registry = stage.path("registry");
+    let watch = "exec \"$0\" status --watch 1 --json --dir \"$1\" | head -n 2";
+    let mut command = stage.plain_command("sh");
+    let looks = stage.run(command.args(["-c", watch]).arg(seekwire()).arg(registry)).success();
+    let looks: Vec<&str> = looks.lines().collect();
+    let counts = looks.iter().map(|look| look.matches("\"bytes_per_second\":{\"tx\":0,").count());
+    assert_eq!(counts.collect::<Vec<_>>(), [0, 2], "{looks:?}");
 
     client.finish().success();
     server.finish().success();

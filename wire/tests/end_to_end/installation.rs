@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use crate::documents;
 use crate::harness::{Mode, Stage, installed, library_directory, seekwire, source};
 
-const INSTALLED: [&str; 77] = [
+const INSTALLED: [&str; 80] = [
     "bin/seekwire",
     "include/seekwire.h",
     "include/seekwire_filter.h",
@@ -33,11 +33,13 @@ const INSTALLED: [&str; 77] = [
     "share/doc/seekwire/examples/redact.py",
     "share/doc/seekwire/examples/seek.c",
     "share/doc/seekwire/filter-protocol.md",
+    "share/doc/seekwire/limits.md",
     "share/doc/seekwire/operation.md",
     "share/doc/seekwire/pipelines.md",
     "share/doc/seekwire/slides.md",
     "share/doc/seekwire/virtual-machines.md",
     "share/fish/vendor_completions.d/seekwire.fish",
+    "share/man/man1/seekwire-bench.1",
     "share/man/man1/seekwire-calibrate.1",
     "share/man/man1/seekwire-demo.1",
     "share/man/man1/seekwire-doctor.1",
@@ -59,6 +61,7 @@ const INSTALLED: [&str; 77] = [
     "share/man/man1/seekwire-nic-show.1",
     "share/man/man1/seekwire-nic-tune.1",
     "share/man/man1/seekwire-nic.1",
+    "share/man/man1/seekwire-reasons.1",
     "share/man/man1/seekwire-run.1",
     "share/man/man1/seekwire-slides-sign.1",
     "share/man/man1/seekwire-slides-worker.1",

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::Signal;
-use seekwire_testbed::{End, Side, Testbed};
+use seekwire_testbed::{Side, TestHost, Testbed};
 
 use crate::harness::{
     Child, Finished, Mode, Stage, Stats, installed, python, seekwire, sha256, source,
@@ -85,7 +85,7 @@ impl Machines {
         machines
     }
 
-    pub(crate) fn end(&self, side: Side) -> &End {
+    pub(crate) fn end(&self, side: Side) -> &TestHost {
         self.bed.end(side)
     }
 
@@ -194,8 +194,8 @@ impl Machines {
         Ends { server, client, port: port.parse().expect("a port") }
     }
 
-    /// The carriers of the connections of one machine in `seekwire status`: sending, receiving, link
-    /// and reason.
+    /// The carriers of the connections of one machine in `seekwire status`: sending, receiving,
+    /// link and reason.
     pub(crate) fn carriers(&self, side: Side) -> Vec<[String; 4]> {
         let registry = self.path(side, "registry");
         let registry = registry.to_str().expect("UTF-8");

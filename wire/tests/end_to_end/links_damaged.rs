@@ -1,6 +1,6 @@
 //! Links whose region somebody damages while programs talk: a file that is cut short, zeros, words
-//! that mean nothing. Connections end with an error, within a while, and programs go on. Memory that
-//! is held cannot be cut short.
+//! that mean nothing. Connections end with an error, within a while, and programs go on. Memory
+//! that is held cannot be cut short.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -58,7 +58,8 @@ impl Talk {
         assert_eq!(self.end_by("broken"), [reset.clone(), reset]);
     }
 
-    /// Each connection ends by itself, or with the programs. No message is cut off behind a clean end.
+    /// Each connection ends by itself, or with the programs. No message is cut off behind a clean
+    /// end.
     fn stands_nowhere(self) -> [String; 2] {
         let endings = self.end();
         assert!(endings.iter().all(|ending| !ending.contains("eof")), "{endings:?}");

@@ -6,10 +6,11 @@
 //! so that the change happens in the middle of everything. Whether the ring was really used is read
 //! from the counters that the library writes when a program ends.
 //!
-//! The programs that Debian does not have are in wire/tests/programs. `make test` installs, builds and
-//! runs everything.
+//! The programs that Debian does not have are in wire/tests/programs. `make test` installs, builds
+//! and runs everything.
 
 mod agents;
+mod bench;
 mod browser;
 mod command;
 mod connections;
@@ -44,6 +45,7 @@ mod semantics;
 mod servers;
 mod settings;
 mod stress;
+mod summary;
 mod units;
 mod uvloop;
 mod virtual_machines;

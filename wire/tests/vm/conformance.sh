@@ -7,7 +7,7 @@
 # shellcheck source=wire/tests/vm/vchan.sh
 source wire/tests/vm/vchan.sh
 
-# passes PROGRAM: all of its tests, over the region.
+# passes MODULE: all tests of that module, over the region.
 passes() {
     # shellcheck disable=SC2034  # for `on`
     local LIMIT=500
@@ -21,7 +21,7 @@ passes() {
         region_is+=/resource2
     fi
     # One test at a time, so that each has its part of the region to itself. Tests that do not use the region are skipped.
-    output=$(on 1 "SEEKWIRE_TEST_REGION=$region_is $1 --test-threads=1 --skip kernel_tcp")
+    output=$(on 1 "SEEKWIRE_TEST_REGION=$region_is transport $1:: --test-threads=1 --skip kernel_tcp")
     echo "$output"
     [[ $output == *"memory of two machines: "*" bytes of $region_is"* ]] || fail "not over the region"
     [[ $output =~ "test result: ok. "([0-9]+)" passed; 0 failed; 0 ignored;" && ${BASH_REMATCH[1]} -gt 0 ]] || fail "not all have passed"

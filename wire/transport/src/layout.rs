@@ -12,7 +12,7 @@
 //! |        |           | the hold                                                      |
 //! | 0x140  | sender    | private: lock, position, switch, free list, arm bookkeeping   |
 //! | 0x1c0  | receiver  | private: lock, position, switch, arm bookkeeping, SO_RCVLOWAT, |
-//! |        |           | ancillary data that programs want, the length of the rest     |
+//! |        |           | ancillary data that programs want, the length of the spill    |
 //! | 0x240  | processes | private: who holds this end                                   |
 //! | 0x2c0  | sender    | private: where the free list begins, the run of sends,        |
 //! |        |           | recalls, where the full ring was left, what is kept           |
@@ -64,7 +64,7 @@ pub const WANT_CONSUMED: usize = 0x108;
 pub const WANT_RETURNED: usize = 0x110;
 pub const RECALLED: usize = 0x118;
 /// With [`RECALLED`]: bytes by TCP up to this position are retransmitted as well; 0 when none are.
-pub const VOID_UNTIL: usize = 0x120;
+pub const DISCARD_UNTIL: usize = 0x120;
 /// The position, plus 1, from which on the receiver holds records back; 0 when it holds none. It
 /// lies next to the words of the peer that each receive reads.
 pub const HELD_FROM: usize = 0x128;
@@ -103,7 +103,7 @@ pub const DATA_SEQUENCE: usize = 0x1f8;
 
 pub const RETURNING: usize = 0x200;
 /// Bytes to come by TCP that have to be discarded.
-pub const RX_VOID: usize = 0x208;
+pub const RX_DISCARD: usize = 0x208;
 /// SO_RCVLOWAT, once a process that shares this end has set it.
 pub const LOW_WATER: usize = 0x210;
 /// Not 0 once a process that shares this end has shut it down for reading.
@@ -114,8 +114,10 @@ pub const MESSAGES: usize = 0x220;
 /// Not 0 once nothing is held back any more, whatever the peer writes.
 pub const RX_UNHELD: usize = 0x228;
 /// Bytes that were taken off the ring, and left for all holders of the socket; see
-/// [`Rest`](crate::sys::rest::Rest).
-pub const REST: usize = 0x230;
+/// [`SpillFile`](crate::sys::spill::SpillFile).
+pub const SPILL_LEN: usize = 0x230;
+/// How processes that share this end have given it to other programs: bits of [`given`].
+pub const GIVEN: usize = 0x238;
 
 pub const HOLDERS: usize = 0x240;
 
@@ -217,6 +219,14 @@ pub mod holds {
     pub const HELD: u64 = 2;
     /// The bytes that are held back end a record (MSG_EOR): they do not wait for those of another.
     pub const ENDED: u64 = 4;
+}
+
+/// Bits of [`GIVEN`].
+pub mod given {
+    /// Another program has the socket, and nobody counts its processes.
+    pub const TO_PROGRAM: u64 = 1;
+    /// A message has passed it on, and perhaps nobody has received that yet.
+    pub const IN_MESSAGE: u64 = 2;
 }
 
 /// Bits of [`MESSAGES`].

@@ -14,22 +14,29 @@
 //! before the handler returns: acquiring it fails instead of waiting for itself. A handler may also
 //! wait for a process that it forked, and that wants the lock: [`within`] limits that.
 //!
+//! A holder in another PID namespace cannot be seen: it counts as alive, and a waiter gives up after
+//! a while, as in a signal handler.
+//!
 //! Weakness: if the holder's thread id is reused at once, the lock looks held until the new thread
 //! ends; to that thread it looks like its own.
 
 use std::cell::Cell;
+use std::marker::PhantomData;
+use std::time::Duration;
 
 use crate::mem::OwnMemory;
 use crate::sync::Ordering;
 use crate::sys::futex::Futex;
 use crate::sys::poll::Deadline;
-use crate::sys::thread;
+use crate::sys::thread::{self, ThreadId};
 
 /// Set in the word while a waiter sleeps on it.
 pub const WAITERS: u64 = 1 << 31;
-const HOLDER: u64 = WAITERS - 1;
+const HOLDER: u64 = !WAITERS;
 /// How often a waiter looks before it sleeps: mostly the lock is held for some hundred nanoseconds.
 const LOOKS: u32 = if cfg!(loom) { 1 } else { 100 };
+/// How long a waiter waits for a holder of another PID namespace.
+const STRANGER_LIMIT: Duration = Duration::from_secs(5);
 
 /// How a lock was acquired.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -46,6 +53,8 @@ pub enum Acquired {
 pub struct LockGuard<'m, O: OwnMemory + Futex> {
     memory: &'m O,
     offset: usize,
+    /// It belongs to this thread, whose id is in the word.
+    _thread: PhantomData<*const ()>,
 }
 
 thread_local! {
@@ -69,13 +78,14 @@ pub fn within<R>(until: Deadline, work: impl FnOnce() -> R) -> R {
 }
 
 /// Takes the lock at `offset`; `None` if this very thread holds it, and was interrupted by a
-/// signal, or if the time of [`within`] has expired.
+/// signal, if the time of [`within`] has expired, or if a holder of another PID namespace keeps it
+/// for [`STRANGER_LIMIT`].
 #[inline]
 pub fn acquire<O: OwnMemory + Futex>(
     memory: &O,
     offset: usize,
 ) -> Option<(LockGuard<'_, O>, Acquired)> {
-    let me = u64::from(thread::id());
+    let me = thread::id().0;
     // Sequentially consistent, not just acquire: see `QueuePair::peer_is_sending`.
     let free = memory.word(offset).compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed);
     let acquired = match free {
@@ -83,7 +93,7 @@ pub fn acquire<O: OwnMemory + Futex>(
         Err(_) => contend(memory, offset, me)?,
     };
     memory.show(offset, |shown| shown.store(me, Ordering::SeqCst));
-    Some((LockGuard { memory, offset }, acquired))
+    Some((LockGuard { memory, offset, _thread: PhantomData }, acquired))
 }
 
 #[cold]
@@ -101,6 +111,7 @@ fn contend<O: OwnMemory + Futex>(memory: &O, offset: usize, me: u64) -> Option<A
         thread::relax();
     }
     let until = LIMIT.get();
+    let mut strange = None;
     let mut has_slept = false;
     loop {
         let seen = word.load(Ordering::Relaxed);
@@ -115,6 +126,11 @@ fn contend<O: OwnMemory + Futex>(memory: &O, offset: usize, me: u64) -> Option<A
             }
             continue;
         }
+        let holder = ThreadId(seen & HOLDER);
+        let until = match holder.is_stranger() {
+            true => *strange.get_or_insert_with(|| until.at_most(STRANGER_LIMIT)),
+            false => until,
+        };
         if has_slept && until.is_over() {
             return None;
         }
@@ -130,7 +146,8 @@ fn contend<O: OwnMemory + Futex>(memory: &O, offset: usize, me: u64) -> Option<A
         let still = word.load(Ordering::Relaxed);
         if !woken
             && still == seen | WAITERS
-            && !thread::is_alive((seen & HOLDER) as u32)
+            && !holder.is_stranger()
+            && !holder.is_alive()
             && word
                 .compare_exchange(still, me | WAITERS, Ordering::SeqCst, Ordering::Relaxed)
                 .is_ok()

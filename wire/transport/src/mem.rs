@@ -34,8 +34,8 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::sync::Ordering;
-use crate::sys::fault::Guard;
-use crate::sys::fd::Placed;
+use crate::sys::fault::FaultGuard;
+use crate::sys::fd::PrivateFd;
 use crate::sys::signal::without_signals;
 
 /// Parts of a [`Region`] begin with a page.
@@ -48,7 +48,7 @@ struct Mapping {
     len: usize,
     whole: Option<Arc<Mapping>>,
     /// Present if the file may be truncated.
-    guard: Option<Guard>,
+    guard: Option<FaultGuard>,
 }
 
 // SAFETY: the mapping belongs to this value alone and stays where it is until it is dropped; all
@@ -95,7 +95,7 @@ impl Mapping {
     ) -> io::Result<Self> {
         let mut mapping = Self::of_file(fd, offset, len, prot)?;
         if !rustix::fs::fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
-            mapping.guard = Some(Guard::new(mapping.base.as_ptr(), len)?);
+            mapping.guard = Some(FaultGuard::new(mapping.base.as_ptr(), len)?);
         }
         Ok(mapping)
     }
@@ -103,7 +103,7 @@ impl Mapping {
     /// Whether the file was truncated, so that this is no longer its memory.
     #[inline]
     fn is_lost(&self) -> bool {
-        self.guard.as_ref().is_some_and(Guard::is_lost)
+        self.guard.as_ref().is_some_and(FaultGuard::is_lost)
     }
 
     /// `len` bytes from `offset` on; `None` if they are not inside the mapping, or begin in the
@@ -266,15 +266,15 @@ impl Own {
         base: usize,
         unit: usize,
         claimable: usize,
-    ) -> io::Result<(Self, Placed)> {
+    ) -> io::Result<(Self, PrivateFd)> {
         assert!(base + unit * claimable <= len, "claimable area outside the memory");
         let flags = MemfdFlags::CLOEXEC.union(MemfdFlags::ALLOW_SEALING);
-        let fd = Placed::new(rustix::fs::memfd_create(c"seekwire", flags)?)?;
+        let fd = PrivateFd::new(rustix::fs::memfd_create(c"seekwire", flags)?)?;
         without_signals(|| Ok(rustix::fs::ftruncate(fd.as_fd(), len as u64)?))?;
         let mapping = Mapping::new(Some(fd.as_fd()), len, ProtFlags::READ.union(ProtFlags::WRITE))?;
         rustix::fs::fcntl_add_seals(fd.as_fd(), SEALS)?;
-        let taken = (0..claimable).map(|_| AtomicBool::new(false)).collect();
-        Ok((Self { mapping, shown: None, claims: Claims { base, unit, taken } }, fd))
+        let claimed = (0..claimable).map(|_| AtomicBool::new(false)).collect();
+        Ok((Self { mapping, shown: None, claims: Claims { base, unit, claimed } }, fd))
     }
 
     /// The address of bytes that are not words.
@@ -294,8 +294,8 @@ impl Own {
     /// [`OwnMemory::write`] refuses a range in a lent unit.
     #[must_use]
     pub fn claim(&self, unit: usize) -> Option<Claim<'_>> {
-        let taken = self.claims.taken.get(unit)?;
-        let free = !taken.swap(true, Ordering::Acquire);
+        let claimed = self.claims.claimed.get(unit)?;
+        let free = !claimed.swap(true, Ordering::Acquire);
         free.then(|| Claim { own: self, unit })
     }
 }
@@ -304,7 +304,7 @@ impl Own {
 struct Claims {
     base: usize,
     unit: usize,
-    taken: Box<[AtomicBool]>,
+    claimed: Box<[AtomicBool]>,
 }
 
 /// One unit of [`Own`] memory, lent out.
@@ -347,7 +347,7 @@ impl std::ops::DerefMut for Claim<'_> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        self.own.claims.taken[self.unit].store(false, Ordering::Release);
+        self.own.claims.claimed[self.unit].store(false, Ordering::Release);
     }
 }
 
@@ -363,8 +363,8 @@ impl OwnMemory for Own {
     #[inline]
     fn write(&self, offset: usize, from: &[u8]) {
         let unit = offset.checked_sub(self.claims.base).map(|o| o / self.claims.unit);
-        if let Some((unit, taken)) = unit.and_then(|u| Some((u, self.claims.taken.get(u)?))) {
-            assert!(!taken.load(Ordering::Relaxed), "segment is lent out");
+        if let Some((unit, claimed)) = unit.and_then(|u| Some((u, self.claims.claimed.get(u)?))) {
+            assert!(!claimed.load(Ordering::Relaxed), "segment is lent out");
             assert!(
                 offset + from.len() <= self.claims.base + (unit + 1) * self.claims.unit,
                 "past the segment"
@@ -524,7 +524,7 @@ impl Region {
             // allow.
             unsafe { AtomicU64::from_ptr(part.word(offset)) }.store(0, Ordering::Relaxed);
         }
-        let claims = Claims { base: len, unit: 1, taken: Box::default() };
+        let claims = Claims { base: len, unit: 1, claimed: Box::default() };
         Ok(Own { mapping, shown: Some(part), claims })
     }
 
@@ -540,8 +540,8 @@ impl Region {
     #[cfg(not(loom))]
     #[must_use]
     pub fn word(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: aligned and inside the mapping, which outlives the borrow; only atomics and copies
-        // touch it.
+        // SAFETY: aligned and inside the mapping, which outlives the borrow; only atomics and
+        // copies touch it.
         unsafe { AtomicU64::from_ptr(self.mapping.word(offset)) }
     }
 }

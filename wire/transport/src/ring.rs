@@ -9,7 +9,7 @@ use crate::Errno;
 use crate::mem::{Own, Peer};
 use crate::queue::{QueuePair, Rx, Tx};
 use crate::sys::Fd;
-use crate::sys::doorbell::{Doorbell, Ear};
+use crate::sys::doorbell::{Doorbell, EdgeWatch};
 use crate::sys::poll::{self, Deadline, Events};
 
 /// One end of a queue pair with its doorbells: its own, on which it sleeps, and its peer's, which
@@ -310,8 +310,9 @@ impl Ring {
     ) -> Result<Events, Errno> {
         let &Wait { want, published, socket, of_socket, until } = wait;
         // If others are armed, the doorbell may have rung again, for them: it is not silenced here.
-        if self.queue.number_of_waiters() == 0 && self.doorbell.take_heard() {
-            self.silence(want, &are_called);
+        if self.queue.number_of_waiters() == 0 && self.doorbell.take_quiet_due() {
+            // This caller is not armed yet: whoever is by now, may have been rung for.
+            self.silence(Events::default(), &are_called);
         }
         if want.read && self.queue.arm_data_for(published) {
             self.doorbell.ring();
@@ -320,16 +321,16 @@ impl Ring {
             self.queue.arm_space();
         }
         let was_over = self.doorbell.is_over();
-        let mut ear = None;
+        let mut edge_watch = None;
         let result = loop {
-            // If others keep a doorbell rung, it lets nobody sleep on it. An ear does, and wakes
-            // when the doorbell is rung anew.
-            let is_deaf = self.doorbell.times_left() >= MOST_LEFT;
-            if is_deaf {
-                ear = ear.or_else(|| Ear::new(self.doorbell.fd()).ok());
-                ear.iter().for_each(Ear::forget);
+            // If others keep a doorbell rung, it lets nobody sleep on it. An edge watch does, and
+            // wakes when the doorbell is rung anew.
+            let watches_edges = self.doorbell.times_left() >= MOST_LEFT;
+            if watches_edges {
+                edge_watch = edge_watch.or_else(|| EdgeWatch::new(self.doorbell.fd()).ok());
+                edge_watch.iter().for_each(EdgeWatch::forget);
                 // While the last ring of a channel was not received, it carries no other one. A
-                // ring received here now rings the ear.
+                // ring received here now wakes the edge watch.
                 self.make_room(u64::from(want.read) + u64::from(want.write));
             }
             // Taken before the last look: bytes that are held back at the look are visible by then.
@@ -340,9 +341,9 @@ impl Ring {
             let this_time = held.map_or(until, |held| until.at_most(held));
             // Even if there is nothing left to wait for, this call is one sleep: a signal or the
             // deadline ends it.
-            let slept = match &ear {
-                _ if !is_deaf => poll::wait(self.doorbell.fd(), socket, of_socket, this_time),
-                Some(ear) => poll::wait(ear.fd(), socket, of_socket, this_time),
+            let slept = match &edge_watch {
+                _ if !watches_edges => poll::wait(self.doorbell.fd(), socket, of_socket, this_time),
+                Some(watch) => poll::wait(watch.fd(), socket, of_socket, this_time),
                 None => poll::wait(Fd::new(-1), socket, of_socket, this_time.at_most(NAP)),
             };
             match slept {
@@ -353,7 +354,7 @@ impl Ring {
                     }
                 }
                 Err(Errno::TIMEDOUT) if held.is_some() && !until.is_over() => continue,
-                Err(Errno::TIMEDOUT) if is_deaf => {}
+                Err(Errno::TIMEDOUT) if watches_edges => {}
                 Ok((_, events)) => break Ok(events),
                 Err(error) => break Err(error),
             }
@@ -425,5 +426,5 @@ impl Ring {
 
 /// How often waiters leave the doorbell rung for others before they sleep although it is rung.
 const MOST_LEFT: u32 = 100;
-/// How long they sleep at a time if no descriptor is free for an [`Ear`].
+/// How long they sleep at a time if no descriptor is free for an [`EdgeWatch`].
 const NAP: Duration = Duration::from_millis(1);

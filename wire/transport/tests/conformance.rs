@@ -1,16 +1,14 @@
 //! The promises of every carrier, tested on kernel TCP, and on the ring in several geometries,
 //! within one machine and in a region of two.
 
-mod common;
-
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::carrier::{Carrier, Tcp};
-use common::{Pattern, Random, geometries, linked_pair, places, report, ring_pair};
+use crate::common::carrier::{Carrier, Tcp};
+use crate::common::{Pattern, Random, geometries, linked_pair, places, report, ring_pair};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use seekwire_transport::Errno;

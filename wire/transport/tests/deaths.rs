@@ -1,25 +1,26 @@
 //! A holder of the lock dies before every single access to shared memory, one after the other; its
 //! successor finds a whole stream. (Real processes die in `killed.rs`; here no instant is left to
 //! chance.)
-#![cfg(not(loom))]
-
-mod common;
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
+use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
-use common::heap::{Heap, Shared};
-use common::report;
+use crate::common::heap::{Heap, Shared};
+use crate::common::report;
 use seekwire_protocol::Carrier;
 use seekwire_protocol::switch::RxStep;
 use seekwire_transport::iov::{Gather, Scatter};
 use seekwire_transport::layout::{Geometry, RX_LOCK, TX_LOCK, TX_POSITION};
+use seekwire_transport::lock::{self, Acquired};
 use seekwire_transport::mem::OwnMemory;
 use seekwire_transport::queue::{self, QueuePair};
 use seekwire_transport::sys::futex::Futex;
+use seekwire_transport::sys::poll::Deadline;
 
 const LOCKS: [usize; 2] = [TX_LOCK, RX_LOCK];
 /// No thread ever has this id: they end at 2^22.
@@ -433,4 +434,18 @@ fn a_receiver_may_die_at_any_instant() {
     };
     instants += receiver_dies("to the ring", switches, 60, |end| pull(end, 60));
     report(&format!("deaths: a receiver died at {instants} instants"));
+}
+
+#[test]
+fn a_holder_in_another_pid_namespace_is_not_taken_for_dead() {
+    let own = std::fs::metadata("/proc/self/ns/pid").unwrap().ino();
+    let memory = Mortal::new(Shared(Arc::new(Heap::new(geometry()))), None);
+    let acquired = |namespace: u64| {
+        memory.word(TX_LOCK).store(DEAD | namespace << 32, Ordering::SeqCst);
+        let at_once = Deadline::after(Some(Duration::ZERO));
+        lock::within(at_once, || lock::acquire(&memory, TX_LOCK).map(|(_, acquired)| acquired))
+    };
+    assert_eq!(acquired(own + 1), None);
+    assert_eq!(acquired(own), Some(Acquired::OwnerDied));
+    assert_eq!(acquired(0), Some(Acquired::OwnerDied), "unknown");
 }

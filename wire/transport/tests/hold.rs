@@ -1,12 +1,10 @@
 //! Bytes that are held back until more follow, with every way of looking at the ring.
 
-mod common;
-
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use common::ring_pair;
+use crate::common::ring_pair;
 use seekwire_protocol::Carrier;
 use seekwire_protocol::switch::RxStep;
 use seekwire_transport::iov::{Gather, Scatter};
@@ -65,7 +63,7 @@ fn seen(to: &Ring) -> usize {
     assert!(q.peer_is_full() || !q.peer_has_published(q.published_with(peeked as u64 + 1)));
     let mut at = [0];
     let looked = rx.look(peeked as u64, 1, &mut Scatter::new(&mut [IoSliceMut::new(&mut at)]));
-    assert_eq!(looked, Ok(seekwire_transport::seek::Look::Missing));
+    assert_eq!(looked, Ok(seekwire_transport::seek::LookAhead::Missing));
     peeked
 }
 
@@ -304,22 +302,22 @@ fn a_ring_without_room_holds_nothing_back() {
 
 #[test]
 fn nothing_is_held_back_by_an_end_that_ends_or_leaves() {
-    let ways: [(&str, Act); 5] = [
+    let acts: [(&str, Act); 5] = [
         ("ended", |a| a.queue.tx().shutdown().unwrap()),
         ("ended by a handler", |a| a.queue.set_shut()),
         ("closed", |a| a.queue.set_closed()),
         ("left", |a| assert_eq!(a.queue.tx().overflow(), Ok(Carrier::Tcp))),
         ("died", |a| a.queue.own().store(layout::TX_LOCK, 0x3fff_ffff, Ordering::SeqCst)),
     ];
-    for (way, go) in ways {
+    for (act, go) in acts {
         let (a, b) = ends();
         send(&a, b"held", true);
         assert_eq!(received(&b), 0);
         go(&a);
-        if way == "died" {
+        if act == "died" {
             drop(a.queue.tx());
         }
-        assert_eq!(received(&b), 4, "{way}");
+        assert_eq!(received(&b), 4, "{act}");
     }
 }
 
@@ -372,17 +370,17 @@ fn what_the_receiver_sends_ends_a_hold_for_more_and_no_cork() {
 
 #[test]
 fn whatever_the_receiver_sends_ends_a_hold_for_more() {
-    let ways: [Act; 3] = [
+    let acts: [Act; 3] = [
         |b| _ = send(b, b"answer", false),
         |b| b.queue.tx().sent_by_tcp(1),
         |b| b.queue.tx().shutdown().unwrap(),
     ];
-    for way in ways {
+    for act in acts {
         let (a, b) = ends();
         b.queue.tx().carrier().unwrap();
         send(&a, b"more", true);
         assert_eq!(received(&b), 0);
-        way(&b);
+        act(&b);
         assert_eq!(received(&b), 4);
     }
 }

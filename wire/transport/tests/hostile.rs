@@ -1,14 +1,12 @@
 //! A peer that writes anything anywhere: no panic, no access outside the mappings, no endless loop.
 
-mod common;
-
 use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::hostile::{self, Operation};
-use common::{geometries, joined, memory, report};
+use crate::common::hostile::{self, Operation};
+use crate::common::{geometries, joined, memory, report};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use seekwire_protocol::Carrier;
@@ -17,7 +15,7 @@ use seekwire_protocol::switch::RxStep;
 use seekwire_transport::iov::{Gather, Scatter};
 use seekwire_transport::layout::{CONTROL, Geometry, RECALL_FROM, control};
 use seekwire_transport::mem::{OwnMemory, Peer, PeerMemory};
-use seekwire_transport::queue::{Answer, QueuePair, Violation};
+use seekwire_transport::queue::{QueuePair, RecallOutcome, Violation};
 
 /// Small numbers, numbers near a power of two or the end, and any number.
 fn word() -> impl Strategy<Value = u64> {
@@ -142,7 +140,7 @@ fn a_sender_that_changes_its_carrier_without_end_leads_no_peek_in_circles() {
     let honest = QueuePair::new(a, geometry, circles, geometry);
     let mut bytes = [0; 10];
     let mut into = [IoSliceMut::new(&mut bytes)];
-    assert!(honest.rx().peek_across(&mut Scatter::new(&mut into), || &[]).is_err());
+    assert!(honest.rx().peek_both(&mut Scatter::new(&mut into), || &[]).is_err());
 }
 
 #[test]
@@ -169,7 +167,10 @@ fn bytes_that_nobody_counted_are_not_overtaken_and_no_violation() {
         }
         rx.ask_recall();
         assert_eq!(a.tx().recall(), Ok(()));
-        assert_eq!(rx.answer(), Ok(if is_received { Answer::Taken } else { Answer::Refused }));
+        assert_eq!(
+            rx.answer(),
+            Ok(if is_received { RecallOutcome::Taken } else { RecallOutcome::Refused })
+        );
     }
 }
 

@@ -1,13 +1,11 @@
 //! Two ends in memory that others can write: they notice when the shared content is invalid, and
 //! only then.
 
-mod common;
-
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
 
-use common::places::Place;
-use common::{linked, linked_pair};
+use crate::common::places::Place;
+use crate::common::{linked, linked_pair};
 use seekwire_transport::iov::{Gather, Scatter};
 use seekwire_transport::layout::{
     CONSUMED, Geometry, MAGIC_WORD, PUBLISHED, PUBLISHED_BYTES, TX_POSITION,
@@ -79,9 +77,9 @@ fn ends_that_keep_to_the_rules_are_intact_at_any_time() {
             assert!(other.tx().is_intact());
         }
     });
-    assert!(!one.is_untaken());
+    assert!(!one.has_undelivered());
     one.tx().shutdown().unwrap();
-    assert!(!one.is_untaken() && one.tx().is_intact());
+    assert!(!one.has_undelivered() && one.tx().is_intact());
 }
 
 #[test]
@@ -92,9 +90,9 @@ fn a_record_that_is_not_taken_is_looked_after() {
     }
     for length in [10, 1000, 4000] {
         assert_eq!(send(&one, length), length);
-        assert!(one.is_untaken() && !other.is_untaken());
+        assert!(one.has_undelivered() && !other.has_undelivered());
         assert_eq!(receive(&other, length), length);
-        assert!(!one.is_untaken());
+        assert!(!one.has_undelivered());
     }
 }
 
@@ -134,7 +132,7 @@ fn words_that_are_written_over_are_noticed_by_who_waits() {
 
 #[test]
 fn an_end_of_which_nothing_can_be_written_is_always_intact() {
-    let [one, _other] = common::queues(false, geometry(), geometry());
+    let [one, _other] = crate::common::queues(false, geometry(), geometry());
     assert!(one.tx().is_intact() && one.rx().is_intact());
     let (one, _other) = linked_pair(geometry(), geometry());
     assert!(one.queue.tx().is_intact() && one.queue.rx().is_intact());

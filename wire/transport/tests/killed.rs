@@ -153,16 +153,16 @@ impl Reader {
 #[test]
 fn a_sender_is_killed_and_another_goes_on() {
     let (a, b) = ends();
-    let told = Common::with_forks(4096).unwrap();
+    let progress = Common::with_forks(4096).unwrap();
     let mut random = Random::new(5);
     let (mut reader, mut mine, mut held) = (Reader::default(), 0, 0);
     for round in 1..=ROUNDS as u32 {
-        told.word(0).store(0, Ordering::SeqCst);
+        progress.word(0).store(0, Ordering::SeqCst);
         let (mut number, mut buffer) = (0, [0; 4096]);
         let child = Child::forked(|| {
             if push(&a, message(round, number, &mut buffer)) {
                 number += 1;
-                told.word(0).store(number.into(), Ordering::SeqCst);
+                progress.word(0).store(number.into(), Ordering::SeqCst);
             }
         });
         let until = reader.messages + random.below(100);
@@ -186,10 +186,10 @@ fn a_sender_is_killed_and_another_goes_on() {
         }
         assert!(reader.pending.is_empty(), "half a message");
         assert_eq!(reader.next[&0], mine);
-        let (told, seen) =
-            (told.word(0).load(Ordering::SeqCst) as u32, reader.next.get(&round).copied());
+        let (sent, seen) =
+            (progress.word(0).load(Ordering::SeqCst) as u32, reader.next.get(&round).copied());
         let seen = seen.unwrap_or(0);
-        assert!(seen == told || seen == told + 1, "{told} messages were sent, {seen} arrived");
+        assert!(seen == sent || seen == sent + 1, "{sent} messages were sent, {seen} arrived");
     }
     let all: Vec<_> = (0..9).map_while(|_| a.tx().reserve().ok()).collect();
     assert_eq!(all.len(), 8, "segments were lost");
@@ -267,19 +267,23 @@ fn more_holders_than_there_are_places_are_forgotten_once_none_is_left() {
         end.fork_arrived(1);
     }
     assert!(end.has_unlisted_holders() && !end.is_only_holder(me));
-    end.forget_unlisted(me, || panic!("one is listed that lives"));
+    end.forget_unlisted(me, || false, || panic!("one is listed that lives"));
     let _ = end.remove_holder(1);
-    end.forget_unlisted(me, || true);
+    end.forget_unlisted(me, || false, || true);
     assert!(end.has_unlisted_holders() && !end.is_only_holder(me), "the kernel knows another one");
     end.fork_pending();
-    end.forget_unlisted(me, || panic!("one is about to come"));
+    end.forget_unlisted(me, || false, || panic!("one is about to come"));
     end.fork_failed();
     // Another one comes during the look, and has a place.
-    end.forget_unlisted(me, || {
-        end.fork_pending();
-        end.fork_arrived(1);
-        false
-    });
+    end.forget_unlisted(
+        me,
+        || false,
+        || {
+            end.fork_pending();
+            end.fork_arrived(1);
+            false
+        },
+    );
     assert!(!end.has_unlisted_holders() && !end.is_only_holder(me), "it is listed");
     let _ = end.remove_holder(1);
     assert!(end.is_only_holder(me));
@@ -290,7 +294,15 @@ fn more_holders_than_there_are_places_are_forgotten_once_none_is_left() {
         end.fork_arrived(1);
     }
     let _ = end.remove_holder(1);
-    end.forget_unlisted(me, || false);
+    end.forget_unlisted(me, || false, || false);
     assert_eq!(end.all_holders(), [me]);
-    assert!(end.remove_holder(me));
+    // One has died before it began.
+    end.fork_pending();
+    end.forget_unlisted(me, || true, || true);
+    assert!(!end.is_only_holder(me), "the kernel knows it");
+    end.forget_unlisted(me, || true, || false);
+    assert!(end.is_only_holder(me));
+    end.fork_arrived(1);
+    let _ = end.remove_holder(1);
+    assert!(end.remove_holder(me), "one that came late is one");
 }

@@ -19,7 +19,7 @@ use seekwire_protocol::switch::RxStep;
 use seekwire_transport::iov::{Gather, Scatter};
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::mem::OwnMemory;
-use seekwire_transport::queue::{Answer, Tx};
+use seekwire_transport::queue::{RecallOutcome, Tx};
 
 fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -489,8 +489,8 @@ fn an_unbounded_read_takes_nothing_of_a_later_span() {
 /// whether the bytes on the ring are retransmitted, and every byte is taken once, in order,
 /// whatever the sender is about to do: here to send one more, on the ring or by TCP.
 ///
-/// Caught: the wish not looked at again after the work is announced (`Tx::recall`); no fence in
-/// `Rx::withdraw`, or the peer's word looked at before the wish is gone.
+/// Caught: the request not read again after the work is announced (`Tx::recall`); no fence in
+/// `Rx::withdraw`, or the peer's word read before the request is gone.
 #[test]
 fn what_is_recalled_comes_by_tcp_and_the_rest_by_the_ring() {
     explore(4, || {
@@ -521,14 +521,14 @@ fn what_is_recalled_comes_by_tcp_and_the_rest_by_the_ring() {
         let rx = b.rx();
         rx.ask_recall();
         let mut answer = rx.answer().unwrap();
-        while matches!(answer, Answer::Pending | Answer::AtWork) {
+        while matches!(answer, RecallOutcome::Pending | RecallOutcome::AtWork) {
             answer = rx.withdraw().unwrap();
             thread::yield_now();
         }
         drop(rx);
         let a = sender.join().unwrap();
         let mut received = Vec::new();
-        if answer == Answer::Taken {
+        if answer == RecallOutcome::Taken {
             assert!(!b.has_record(), "the ring is done with");
         } else {
             while let Some(message) = try_recv::<8>(&b) {
@@ -556,13 +556,13 @@ fn retransmit<'a>(end: &'a End, kernel: &Mutex<Vec<u8>>) -> (Tx<'a, Shared, Shar
     }
 }
 
-/// SYNC POINT "recall": a wish that stands is met by the sender's next call, and a receiver that
+/// SYNC POINT "recall": a standing request is served by the sender's next call, and a receiver that
 /// takes some bytes off the ring meanwhile is the only one to get these.
 ///
-/// Caught: a send by TCP while the receiver looks (`Tx::meet_wish`); the half let
+/// Caught: a send by TCP while the receiver looks (`Tx::serve_request`); the half let
 /// go without asking again; a sender that is at work taken for one that has refused (`Rx::resume`).
 #[test]
-fn a_wish_that_stands_is_met_whoever_takes_the_half_meanwhile() {
+fn a_standing_request_is_served_whoever_takes_the_half_meanwhile() {
     explore(3, || {
         let (a, b) = pair(Geometry::tiny(8, 64, 2));
         let tcp = Arc::new(Mutex::new(Vec::new()));
@@ -581,7 +581,7 @@ fn a_wish_that_stands_is_met_whoever_takes_the_half_meanwhile() {
         });
         let rx = b.rx();
         rx.ask_recall();
-        while rx.keep_asking().unwrap() == Answer::AtWork {
+        while rx.keep_asking().unwrap() == RecallOutcome::AtWork {
             thread::yield_now();
         }
         drop(rx);
@@ -592,14 +592,14 @@ fn a_wish_that_stands_is_met_whoever_takes_the_half_meanwhile() {
         assert_eq!(try_recv::<8>(&b), None, "the ring is done with");
         received.extend(tcp.lock().unwrap().iter());
         assert_eq!(received, [[1; 8], [2; 8]].concat());
-        assert_eq!((a.to_retransmit(), b.rx().void_left()), (0, 0));
+        assert_eq!((a.to_retransmit(), b.rx().discard_left()), (0, 0));
     });
 }
 
 /// SYNC POINT "recall": bytes in the kernel before their turn are retransmitted only to a receiver
 /// that knows it, and discards them.
 ///
-/// Caught: no fence in `Rx::keep_asking`; the wish looked at before the work is announced
+/// Caught: no fence in `Rx::keep_asking`; the request read before the work is announced
 /// (`Tx::recall`).
 #[test]
 fn nothing_is_sent_twice_to_who_waits_for_no_answer() {
@@ -618,15 +618,15 @@ fn nothing_is_sent_twice_to_who_waits_for_no_answer() {
         rx.ask_recall();
         let answer = loop {
             match rx.keep_asking().unwrap() {
-                Answer::AtWork => thread::yield_now(),
+                RecallOutcome::AtWork => thread::yield_now(),
                 answer => break answer,
             }
         };
         drop(rx);
         sender.join().unwrap();
         let is_sent_again = !tcp.lock().unwrap().is_empty();
-        assert_eq!(is_sent_again, answer == Answer::Taken);
-        assert_eq!(b.rx().void_left(), if is_sent_again { 8 } else { 0 });
+        assert_eq!(is_sent_again, answer == RecallOutcome::Taken);
+        assert_eq!(b.rx().discard_left(), if is_sent_again { 8 } else { 0 });
     });
 }
 

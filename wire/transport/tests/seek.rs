@@ -1,7 +1,5 @@
-//! Every way of receiving out of the middle, against a simple model: the stream as the sender wrote
-//! it and one flag per byte. Every byte that comes out is compared.
-
-mod common;
+//! Every method of receiving out of the middle, against a simple model: the stream as the sender
+//! wrote it and one flag per byte. Every byte that comes out is compared.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{TcpListener, TcpStream};
@@ -9,15 +7,15 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::carrier::{Carrier, Tcp};
-use common::seek::{Seek, SeekRing};
-use common::{Pattern, report, ring_pair};
+use crate::common::carrier::{Carrier, Tcp};
+use crate::common::seek::{Seek, SeekRing};
+use crate::common::{Pattern, report, ring_pair};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use seekwire_transport::Errno;
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::ring::Ring;
-use seekwire_transport::seek::{At, SeekOptions, SeekTcp, SegmentLoan, Way, cost};
+use seekwire_transport::seek::{At, SeekMethod, SeekOptions, SeekTcp, SegmentLoan, cost};
 use seekwire_transport::sys::poll::{self, Deadline, Events};
 use seekwire_transport::sys::{Fd, socket};
 
@@ -26,34 +24,35 @@ const TAKE: SeekOptions = SeekOptions::TAKE;
 /// Twice as much fits into every kernel's first receive buffer, in pieces of any size.
 const IN_FLIGHT: usize = 40_000;
 
-/// One way to receive, with the end that sends.
+/// One method to receive, with the end that sends.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    Tcp(Way),
+    Tcp(SeekMethod),
     Ring(Geometry),
 }
 
 fn kinds() -> Vec<Kind> {
     if let Ok(name) = std::env::var(ONLY) {
-        let way = name.parse().unwrap_or_else(|()| panic!("{ONLY}={name}: there is no such way"));
-        assert!(ways().contains(&way), "this kernel does not offer {name}");
-        return vec![Kind::Tcp(way)];
+        let method =
+            name.parse().unwrap_or_else(|()| panic!("{ONLY}={name}: there is no such way"));
+        assert!(methods().contains(&method), "this kernel does not offer {name}");
+        return vec![Kind::Tcp(method)];
     }
     let new = |cells, size, segments| Geometry::new(cells, size, segments).unwrap();
     let rings = [new(64, 4096, 8), new(128, 12288, 16), Geometry::default()];
-    ways().into_iter().map(Kind::Tcp).chain(rings.map(Kind::Ring)).collect()
+    methods().into_iter().map(Kind::Tcp).chain(rings.map(Kind::Ring)).collect()
 }
 
-/// Names the only way to be tested.
+/// Names the only method to be tested.
 const ONLY: &str = "SEEKWIRE_TEST_WAY";
 
-/// The ways that this kernel has; an older one has no SO_PEEK_OFF, and few have the module.
-fn ways() -> Vec<Way> {
-    let offers = |way: &Way| match Pair::new(Kind::Tcp(*way)) {
-        Pair::Tcp { receiver, .. } => SeekTcp::by(*way, Fd::from(&receiver), 0, 0).is_ok(),
+/// The methods that this kernel has; an older one has no SO_PEEK_OFF, and few have the module.
+fn methods() -> Vec<SeekMethod> {
+    let offers = |method: &SeekMethod| match Pair::new(Kind::Tcp(*method)) {
+        Pair::Tcp { receiver, .. } => SeekTcp::by(*method, Fd::from(&receiver), 0, 0).is_ok(),
         Pair::Ring(_) => unreachable!("a pair is of its kind"),
     };
-    Way::ALL.into_iter().filter(offers).collect()
+    SeekMethod::ALL.into_iter().filter(offers).collect()
 }
 
 enum Receiver<'a> {
@@ -98,8 +97,8 @@ impl Pair {
 
     fn ends(&self, kind: Kind, memory: usize) -> (&(dyn Carrier + Sync), Receiver<'_>) {
         match (self, kind) {
-            (Self::Tcp { receiver, carrier, .. }, Kind::Tcp(way)) => {
-                let seek = SeekTcp::by(way, Fd::from(receiver), 0, memory).unwrap();
+            (Self::Tcp { receiver, carrier, .. }, Kind::Tcp(method)) => {
+                let seek = SeekTcp::by(method, Fd::from(receiver), 0, memory).unwrap();
                 (carrier, Receiver::Tcp(seek))
             }
             (Self::Ring(pair), _) => (&pair.0, Receiver::Ring(SeekRing::new(&pair.1, memory))),
@@ -566,7 +565,7 @@ fn a_wait_ends_when_its_time_is_over_or_the_stream() {
 /// cannot look at it.
 #[test]
 fn a_range_behind_what_memory_holds_is_an_error() {
-    let kind = Kind::Tcp(Way::Drain);
+    let kind = Kind::Tcp(SeekMethod::Drain);
     let pair = Pair::new(kind);
     let (sender, receiver) = pair.ends(kind, 4096);
     let seek = receiver.seek();
@@ -612,7 +611,7 @@ fn what_nobody_wants_is_taken_alone() {
 fn a_slow_sender_is_not_a_lack_of_memory() {
     const SLOW: Duration = Duration::from_millis(25);
     const PIECES: usize = 6;
-    for kind in kinds().into_iter().filter(|kind| !matches!(kind, Kind::Tcp(Way::Drain))) {
+    for kind in kinds().into_iter().filter(|kind| !matches!(kind, Kind::Tcp(SeekMethod::Drain))) {
         let pair = Pair::new(kind);
         let (sender, receiver) = pair.ends(kind, 0);
         let seek = receiver.seek();
@@ -653,7 +652,7 @@ fn the_end_is_found_when_memory_is_full() {
             let at = At::Position(before as u64);
             let early = seek.try_seek(at, &mut [IoSliceMut::new(&mut buf)], TAKE);
             // An older kernel cannot look at bytes after those for which there is no room.
-            let never = memory > 0 && matches!(kind, Kind::Tcp(Way::Drain));
+            let never = memory > 0 && matches!(kind, Kind::Tcp(SeekMethod::Drain));
             assert_eq!(
                 early,
                 Err(if never { Errno::NOBUFS } else { Errno::AGAIN }),

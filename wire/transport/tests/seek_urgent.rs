@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use seekwire_transport::Errno;
-use seekwire_transport::seek::{At, SeekOptions, SeekTcp, Way, cost};
+use seekwire_transport::seek::{At, SeekMethod, SeekOptions, SeekTcp, cost};
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::poll::{self, Deadline, Events};
 
@@ -55,12 +55,12 @@ struct Model {
 }
 
 impl Model {
-    fn new(way: Way) -> Option<Self> {
+    fn new(method: SeekMethod) -> Option<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         sender.set_nodelay(true).unwrap();
         let (receiver, _) = listener.accept().unwrap();
-        let seek = SeekTcp::by(way, Fd::from(&receiver), 0, 1 << 20).ok()?;
+        let seek = SeekTcp::by(method, Fd::from(&receiver), 0, 1 << 20).ok()?;
         Some(Self { sender, receiver, seek, sent: 0, gone: BTreeMap::new(), seen: BTreeMap::new() })
     }
 
@@ -134,16 +134,16 @@ impl Model {
 #[test]
 fn urgent_bytes_do_not_move_others() {
     // The module has them in the stream.
-    for way in [Way::Peek, Way::Drain] {
-        if Model::new(way).is_none() {
+    for method in [SeekMethod::Peek, SeekMethod::Drain] {
+        if Model::new(method).is_none() {
             continue;
         }
         let mut runner =
             TestRunner::new(Config { cases: 150, failure_persistence: None, ..Config::default() });
         let operations = prop::collection::vec(operation(), 1..60);
-        let outcome = runner.run(&(Just(way), operations), |(way, operations)| {
+        let outcome = runner.run(&(Just(method), operations), |(method, operations)| {
             cost::set_switch(0);
-            let mut model = Model::new(way).unwrap();
+            let mut model = Model::new(method).unwrap();
             operations.iter().for_each(|operation| model.step(operation));
             model.finish();
             Ok(())
@@ -154,8 +154,8 @@ fn urgent_bytes_do_not_move_others() {
 
 #[test]
 fn an_offset_beyond_all_that_can_be_there_has_not_arrived() {
-    for way in Way::ALL {
-        let Some(mut model) = Model::new(way) else { continue };
+    for method in SeekMethod::ALL {
+        let Some(mut model) = Model::new(method) else { continue };
         model.step(&Operation::Send(10));
         let seek = |model: &Model, offset| {
             model.seek.try_seek(
@@ -166,19 +166,19 @@ fn an_offset_beyond_all_that_can_be_there_has_not_arrived() {
         };
         let far = [1 << 30, (1 << 31) - 1, 1 << 31, 1 << 32, 1 << 40, i64::MAX as u64];
         for offset in far {
-            assert_eq!(seek(&model, offset), Err(Errno::AGAIN), "{way}, {offset}");
+            assert_eq!(seek(&model, offset), Err(Errno::AGAIN), "{method}, {offset}");
         }
         model.finish();
         for offset in far {
-            assert_eq!(seek(&model, offset), Ok(0), "{way}, {offset}");
+            assert_eq!(seek(&model, offset), Ok(0), "{method}, {offset}");
         }
     }
 }
 
 #[test]
 fn who_waits_for_bytes_behind_an_urgent_one_gets_them() {
-    for way in [Way::Peek, Way::Drain] {
-        let Some(mut model) = Model::new(way) else { continue };
+    for method in [SeekMethod::Peek, SeekMethod::Drain] {
+        let Some(mut model) = Model::new(method) else { continue };
         cost::set_switch(0);
         [Operation::Send(10), Operation::Urgent, Operation::Send(60)]
             .iter()

@@ -1,11 +1,9 @@
 //! The two halves of the queue pair and the switch between carriers, in one thread, on real memory.
 
-mod common;
-
 use std::sync::Mutex;
 
-use common::honest::{self, Operation};
-use common::{geometries, report};
+use crate::common::honest::{self, Operation};
+use crate::common::{geometries, report};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -27,7 +25,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         2 => end().prop_map(Operation::HandOver),
         1 => end().prop_map(Operation::Withdraw),
         1 => end().prop_map(Operation::KeepAsking),
-        2 => (end(), len()).prop_map(|(end, room)| Operation::Attend(end, room)),
+        2 => (end(), len()).prop_map(|(end, room)| Operation::ServicePeer(end, room)),
         3 => end().prop_map(Operation::Overflow),
         1 => end().prop_map(Operation::Shutdown),
     ]
@@ -41,8 +39,8 @@ const ROUNDS: usize = 40;
 fn what_goes_in_comes_out() {
     let moved = Mutex::new([0; 5]);
     let enough = || {
-        let [tcp, ring, back, void, hidden] = *moved.lock().unwrap();
-        tcp > 100_000 && ring > 100_000 && back > 10_000 && void > 1000 && hidden > 20
+        let [tcp, ring, back, discarded, hidden] = *moved.lock().unwrap();
+        tcp > 100_000 && ring > 100_000 && back > 10_000 && discarded > 1000 && hidden > 20
     };
     for _ in 0..ROUNDS {
         let places = geometries().into_iter().flat_map(|ends| [(ends, false), (ends, true)]);
@@ -61,9 +59,9 @@ fn what_goes_in_comes_out() {
             break;
         }
     }
-    let [tcp, ring, back, void, hidden] = *moved.lock().unwrap();
+    let [tcp, ring, back, discarded, hidden] = *moved.lock().unwrap();
     report(&format!(
-        "switching: {tcp} bytes by TCP, {ring} by the ring, {back} of them recalled, {void} by TCP in vain; held back in {hidden} looks"
+        "switching: {tcp} bytes by TCP, {ring} by the ring, {back} of them recalled, {discarded} discarded from TCP; held back in {hidden} looks"
     ));
     assert!(enough());
 }

@@ -8,14 +8,14 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use super::{Finding, Verdict};
-use crate::elsewhere;
+use super::finding::{Finding, Verdict};
+use crate::external_commands;
 
 const CHECK: &str = "network interfaces";
 
 /// The answer of `seekwire-nic`.
 #[derive(Deserialize)]
-struct Told {
+struct InterfaceReport {
     verdict: Verdict,
     found: String,
     advice: String,
@@ -23,14 +23,16 @@ struct Told {
 
 pub(super) fn changed(states: Option<&Path>) -> Finding {
     match ask(states) {
-        Ok(Told { verdict, found, advice }) => Finding { check: CHECK, verdict, found, advice },
+        Ok(InterfaceReport { verdict, found, advice }) => {
+            Finding { check: CHECK, verdict, found, advice }
+        }
         // The library works without that program.
         Err(error) => Finding::ok(CHECK, format!("not checked: {error:#}")),
     }
 }
 
-fn ask(states: Option<&Path>) -> Result<Told> {
-    let mut command = Command::new(seekwire_program::find(elsewhere::INTERFACES)?);
+fn ask(states: Option<&Path>) -> Result<InterfaceReport> {
+    let mut command = Command::new(seekwire_program::find(external_commands::INTERFACES)?);
     command.arg("left");
     if let Some(directory) = states {
         command.arg("--state").arg(directory);

@@ -9,8 +9,8 @@ use std::time::Duration;
 use seekwire_link::{Map, try_channels};
 use seekwire_program::table;
 
-use super::Finding;
-use crate::vm::state::{self, OtherAgent, Standing, State};
+use super::finding::Finding;
+use crate::vm::state::{self, LinkState, OtherAgent, Standing};
 
 const MAP: &str = "links";
 const LINK: &str = "link";
@@ -56,8 +56,8 @@ fn count(number: usize, one: &str, many: &str) -> String {
 }
 
 /// The finding on one link: the obstacle that keeps connections from it, or none.
-fn judge(state: &State) -> Finding {
-    let State { link, provider, place, .. } = state;
+fn judge(state: &LinkState) -> Finding {
+    let LinkState { link, provider, place, .. } = state;
     let warn =
         |found: String, advice: String| Finding::warn(LINK, format!("{link}: {found}"), advice);
     let attach = format!("sudo seekwire vm attach {link}");
@@ -141,7 +141,7 @@ fn without_channels(link: &str, error: &io::Error) -> (String, String) {
 }
 
 /// The reason why a link that is attached at both ends has no addresses, and advice.
-fn without_address(state: &State) -> (String, String) {
+fn without_address(state: &LinkState) -> (String, String) {
     let add = format!(
         "sudo seekwire vm map add ADDRESS {}, for each address of the other machine",
         state.link
@@ -196,8 +196,8 @@ const LOOKED_AT: usize = 4;
 
 /// Whether a process listens there.
 fn is_reached(address: IpAddr, port: u16) -> bool {
-    const PATIENCE: Duration = Duration::from_secs(1);
-    TcpStream::connect_timeout(&SocketAddr::new(address, port), PATIENCE).is_ok()
+    const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+    TcpStream::connect_timeout(&SocketAddr::new(address, port), CONNECT_TIMEOUT).is_ok()
 }
 
 /// Whether the kernel would deliver packets for this address to itself.
@@ -219,10 +219,10 @@ fn is_own(address: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Verdict;
+    use crate::doctor::finding::Verdict;
 
-    fn state() -> State {
-        State {
+    fn state() -> LinkState {
+        LinkState {
             link: "db-web".to_owned(),
             provider: "file",
             place: "/dev/shm/db-web".to_owned(),
@@ -246,18 +246,18 @@ mod tests {
 
     /// A link with an agent that has found nothing, and with another agent that lists these
     /// addresses.
-    fn with_agent(other: Option<&[&str]>) -> State {
+    fn with_agent(other: Option<&[&str]>) -> LinkState {
         let other_agent = other.map(|addresses| OtherAgent {
             port: 967,
             addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
         });
-        State { addresses: Vec::new(), agent: Some(true), other_agent, ..state() }
+        LinkState { addresses: Vec::new(), agent: Some(true), other_agent, ..state() }
     }
 
     #[test]
     fn what_an_agent_has_found_is_enough() {
         let by_agent = vec!["198.51.100.2".parse().unwrap()];
-        let found = judge(&State { by_agent, ..with_agent(None) });
+        let found = judge(&LinkState { by_agent, ..with_agent(None) });
         assert_eq!(found.verdict, Verdict::Ok, "{found:?}");
     }
 
@@ -269,33 +269,37 @@ mod tests {
         let own = vec!["127.0.0.1".parse().unwrap()];
         for (bad, found, advice) in [
             (
-                State { standing: Standing::NotAttached, ..state() },
+                LinkState { standing: Standing::NotAttached, ..state() },
                 "is not attached",
                 "vm attach db-web",
             ),
-            (State { standing: Standing::Detached, ..state() }, "detached", "vm attach db-web"),
+            (LinkState { standing: Standing::Detached, ..state() }, "detached", "vm attach db-web"),
             (
-                State { peer: Some(Standing::OtherVersion), ..state() },
+                LinkState { peer: Some(Standing::OtherVersion), ..state() },
                 "another version",
                 "the same version in both",
             ),
             (
-                State { peer: Some(Standing::NotAttached), ..state() },
+                LinkState { peer: Some(Standing::NotAttached), ..state() },
                 "other end is not",
                 "other side than first",
             ),
             (
-                State { peer: Some(Standing::Detached), ..state() },
+                LinkState { peer: Some(Standing::Detached), ..state() },
                 "other end has detached",
                 ", there",
             ),
-            (State { addresses: Vec::new(), ..state() }, "no address", "vm map add ADDRESS db-web"),
-            (State { addresses: Vec::new(), ..state() }, "no agent", "vm agent, in both"),
+            (
+                LinkState { addresses: Vec::new(), ..state() },
+                "no address",
+                "vm map add ADDRESS db-web",
+            ),
+            (LinkState { addresses: Vec::new(), ..state() }, "no agent", "vm agent, in both"),
             (with_agent(None), "other end has no agent", "vm agent, there"),
             (with_agent(Some(&[])), "lists none", "--address"),
             // Of this host, so no other machine is asked.
             (with_agent(Some(&["127.0.0.1"])), "lists none", "--address"),
-            (State { addresses: own, ..state() }, "of this machine", "vm map remove 127.0.0.1"),
+            (LinkState { addresses: own, ..state() }, "of this machine", "vm map remove 127.0.0.1"),
         ] {
             let judged = judge(&bad);
             assert_eq!(judged.verdict, Verdict::Warn, "{judged:?}");

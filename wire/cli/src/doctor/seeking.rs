@@ -6,11 +6,11 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 
 use seekwire::SeekStream;
-use seekwire::seek::Way;
+use seekwire::seek::SeekMethod;
 use seekwire_endpoint::Config;
 use seekwire_program::table;
 
-use super::{Finding, Verdict};
+use super::finding::{Finding, Verdict};
 
 /// The kernel's list of upper layer protocols for TCP sockets (TCP_ULP).
 const ON_TOP: &str = "/proc/sys/net/ipv4/tcp_available_ulp";
@@ -48,21 +48,21 @@ impl Module {
 }
 
 /// The way of seeking that is used.
-pub(super) fn ways() -> Finding {
-    let way = |address: SocketAddr| {
+pub(super) fn methods() -> Finding {
+    let method = |address: SocketAddr| {
         let listener = TcpListener::bind(address).ok()?;
         let stream = TcpStream::connect(listener.local_addr().ok()?).ok()?;
         SeekStream::new(stream).way().ok()
     };
-    let four = way((Ipv4Addr::LOCALHOST, 0).into());
+    let four = method((Ipv4Addr::LOCALHOST, 0).into());
     // Asked afterwards, because asking for the way may load the module.
-    judge(four, way((Ipv6Addr::LOCALHOST, 0).into()), Module::find())
+    judge(four, method((Ipv6Addr::LOCALHOST, 0).into()), Module::find())
 }
 
-fn judge(four: Option<Way>, six: Option<Way>, module: Module) -> Finding {
-    let name = |way| match way {
-        Some(Way::Module) => "in the kernel (module)",
-        Some(Way::Peek) => "in place (SO_PEEK_OFF)",
+fn judge(four: Option<SeekMethod>, six: Option<SeekMethod>, module: Module) -> Finding {
+    let name = |method| match method {
+        Some(SeekMethod::Module) => "in the kernel (module)",
+        Some(SeekMethod::Peek) => "in place (SO_PEEK_OFF)",
         _ => "through library memory",
     };
     let tcp = match six {
@@ -71,12 +71,13 @@ fn judge(four: Option<Way>, six: Option<Way>, module: Module) -> Finding {
         }
         _ => name(four).to_owned(),
     };
-    let drains = four.is_none() || four == Some(Way::Drain) || six == Some(Way::Drain);
+    let drains =
+        four.is_none() || four == Some(SeekMethod::Drain) || six == Some(SeekMethod::Drain);
     let advice = match module {
         Module::Installed => {
             "load it as root: modprobe tcp_seek (wire/docs/kernel.md says how to load it at each boot)"
         }
-        Module::Loaded if four != Some(Way::Module) => "is SEEKWIRE_SEEK_WAY set?",
+        Module::Loaded if four != Some(SeekMethod::Module) => "is SEEKWIRE_SEEK_WAY set?",
         Module::Missing if drains => {
             "use Linux 6.9 (IPv6: 6.11) or newer, or the kernel module tcp_seek (wire/docs/kernel.md): both \
              take long messages in place, with one copy less"
@@ -135,27 +136,31 @@ mod tests {
 
     #[test]
     fn the_module_is_shown_and_how_to_get_it() {
-        let used = judge(Some(Way::Module), Some(Way::Module), Module::Loaded);
+        let used = judge(Some(SeekMethod::Module), Some(SeekMethod::Module), Module::Loaded);
         assert!(used.verdict == Verdict::Ok && used.advice.is_empty(), "{used:?}");
         assert!(
             used.found.ends_with("TCP: in the kernel (module); kernel module tcp_seek: loaded"),
             "{used:?}"
         );
-        let waits = judge(Some(Way::Peek), None, Module::Installed);
+        let waits = judge(Some(SeekMethod::Peek), None, Module::Installed);
         assert!(waits.verdict == Verdict::Ok && waits.advice.contains("modprobe"), "{waits:?}");
-        let old = judge(Some(Way::Peek), Some(Way::Drain), Module::Missing);
+        let old = judge(Some(SeekMethod::Peek), Some(SeekMethod::Drain), Module::Missing);
         assert!(
             old.verdict == Verdict::Warn && old.advice.contains("wire/docs/kernel.md"),
             "{old:?}"
         );
-        assert!(judge(Some(Way::Peek), Some(Way::Peek), Module::Missing).advice.is_empty());
+        assert!(
+            judge(Some(SeekMethod::Peek), Some(SeekMethod::Peek), Module::Missing)
+                .advice
+                .is_empty()
+        );
     }
 
     #[test]
     fn both_ends_of_the_question_are_answered() {
-        let (ways, room) = (ways(), room());
-        assert!(ways.found.contains("ring: in place; TCP: "), "{ways:?}");
+        let (methods, room) = (methods(), room());
+        assert!(methods.found.contains("ring: in place; TCP: "), "{methods:?}");
         assert!(room.found.contains("SO_RCVBUF"), "{room:?}");
-        assert!(ways.verdict != Verdict::Fail && room.verdict != Verdict::Fail);
+        assert!(methods.verdict != Verdict::Fail && room.verdict != Verdict::Fail);
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! keeper      the thread of one link: publishes, asks, and unmaps when the machine detaches
-//!   ask         proves that an address leads to the machine at the other end
-//! answer      the port to which the agents of other machines connect
+//!   client      proves that an address leads to the machine at the other end
+//! server      the port to which the agents of other machines connect
 //! findings    the proved addresses of all links, and the files that list them
 //! addresses   those of this machine
 //! hello       the bytes that one agent sends another
@@ -14,55 +14,40 @@
 //! The crate `seekwire-link` defines the words in the region and what they prove.
 
 mod addresses;
-mod answer;
-mod ask;
+mod client;
 mod findings;
 mod hello;
 mod keeper;
 mod log;
+mod server;
+mod shared;
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::fs::{FlockOperation, flock};
-use seekwire_link::{Definition, Link, Map, Published, is_usable};
+use seekwire_link::{Definition, Map, is_usable};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use self::addresses::Addresses;
 use self::findings::Findings;
 use self::keeper::Keeper;
-use super::read_map;
+use self::log::lock;
+use self::shared::Agent;
+use super::map_file::read_map;
 use crate::arguments::VmAgent;
 
 /// How often the map and the addresses of this machine are read again.
 const EACH: Duration = Duration::from_secs(1);
-
-/// State that the threads of the agent share.
-struct Agent {
-    /// The port at which it answers.
-    port: u16,
-    addresses: Mutex<Addresses>,
-    findings: Mutex<Findings>,
-    links: Mutex<Links>,
-}
-
-/// The links that this machine is attached to, by their names.
-#[derive(Default)]
-struct Links {
-    open: BTreeMap<String, Link>,
-    /// True once nothing may be published any more.
-    is_over: bool,
-}
 
 /// Keeps the addresses of all links of the map until SIGTERM or SIGINT.
 ///
@@ -77,14 +62,14 @@ pub(super) fn agent(options: &VmAgent) -> Result<ExitCode> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot catch signals")?;
     let _alone = alone(map.state())?;
     log::begin()?;
-    let listener = answer::listen(options.port)?;
+    let listener = server::listen(options.port)?;
     let agent = Arc::new(Agent {
         port: options.port,
         addresses: Mutex::new(Addresses::look(&options.addresses)?),
         findings: Mutex::new(Findings::new(map.clone())),
         links: Mutex::default(),
     });
-    answer::serve(listener, &agent)?;
+    server::serve(listener, &agent)?;
     let (ended, ends) = mpsc::channel();
     let at_signal = move || {
         let _ = ended.send(signals.forever().next());
@@ -96,17 +81,17 @@ pub(super) fn agent(options: &VmAgent) -> Result<ExitCode> {
     }
     let mut keepers = Keepers { agent: Arc::clone(&agent), of: BTreeMap::new() };
     keepers.follow(&map)?;
-    let (mut version, mut told) = (version_of(&path), None);
+    let (mut version, mut reported) = (version_of(&path), None);
     while let Err(RecvTimeoutError::Timeout) = ends.recv_timeout(EACH) {
         log::catch_up();
         agent.look_at_addresses(&options.addresses);
-        let found = version_of(&path);
-        if found != version {
+        let new_version = version_of(&path);
+        if new_version != version {
             match keepers.read_again(&path) {
-                Ok(()) => (version, told) = (found, None),
+                Ok(()) => (version, reported) = (new_version, None),
                 // Tried again, since a resource may have been lacking; reported once.
-                Err(error) if told != Some(found) => {
-                    told = Some(found);
+                Err(error) if reported != Some(new_version) => {
+                    reported = Some(new_version);
                     log::complain(None, format_args!("{error:#}"));
                 }
                 Err(_) => {}
@@ -116,11 +101,6 @@ pub(super) fn agent(options: &VmAgent) -> Result<ExitCode> {
     agent.end();
     log::end();
     Ok(ExitCode::SUCCESS)
-}
-
-/// Locks, also after a thread has panicked: the guarded value is complete at any time.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// While this file is open, no other agent keeps links of this directory. Only its owner can open
@@ -139,46 +119,8 @@ fn alone(state: &Path) -> Result<File> {
 }
 
 fn version_of(path: &Path) -> Option<(u64, i64, i64, u64)> {
-    let found = fs::metadata(path).ok()?;
-    Some((found.ino(), found.mtime(), found.mtime_nsec(), found.size()))
-}
-
-impl Agent {
-    /// The data that this machine publishes.
-    fn published(&self) -> Published {
-        Published::new(self.port, lock(&self.addresses).given().iter().copied())
-    }
-
-    /// Whether this machine has an address itself.
-    fn is_own(&self, address: IpAddr) -> bool {
-        lock(&self.addresses).is_own(address)
-    }
-
-    fn look_at_addresses(&self, given: &[IpAddr]) {
-        match Addresses::look(given) {
-            Ok(found) => *lock(&self.addresses) = found,
-            Err(error) => log::complain(None, format_args!("{error:#}")),
-        }
-    }
-
-    /// Publishes the data in the region of a link, unless the agent is about to end.
-    fn publish(&self, link: &Link, said: &Published) {
-        let links = lock(&self.links);
-        if !links.is_over {
-            link.publish(said);
-        }
-    }
-
-    /// Removes everything that programs or other machines would believe.
-    fn end(&self) {
-        lock(&self.findings).end();
-        let mut links = lock(&self.links);
-        links.is_over = true;
-        for link in links.open.values() {
-            link.publish(&Published::default());
-            link.ask(0);
-        }
-    }
+    let metadata = fs::metadata(path).ok()?;
+    Some((metadata.ino(), metadata.mtime(), metadata.mtime_nsec(), metadata.size()))
 }
 
 /// A thread for each link of the map.

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, anyhow};
 use seekwire_link::{Access, Attached, Definition, Link};
 
-use super::{find, read_map, say};
+use super::map_file::{find, read_map};
+use super::output::say;
 use crate::arguments::VmAttach;
 
 /// Attaches the links that are named, or all. A failure does not keep the others from being

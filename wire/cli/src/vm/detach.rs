@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow};
 use seekwire_link::Link;
 
-use super::{find, read_map, say, state, status};
+use super::map_file::{find, read_map};
+use super::output::say;
+use super::{state, status};
 use crate::arguments::VmDetach;
 
 /// The exit status if bytes or processes are left.

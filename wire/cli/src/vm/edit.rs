@@ -14,7 +14,8 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::fs::{FlockOperation, flock};
 use seekwire_link::Map;
 
-use super::{find, say};
+use super::map_file::find;
+use super::output::say;
 
 /// Adds an address of the machine at the other end of a link.
 ///

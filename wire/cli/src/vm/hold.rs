@@ -7,7 +7,9 @@ use std::thread;
 use anyhow::{Context, Result, anyhow};
 use seekwire_link::{Access, Link};
 
-use super::{attach, find, read_map, say};
+use super::attach;
+use super::map_file::{find, read_map};
+use super::output::say;
 use crate::arguments::VmHold;
 
 /// Holds the memory of a link until this process is ended.

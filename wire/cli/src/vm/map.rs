@@ -7,7 +7,9 @@ use anyhow::Result;
 use seekwire_link::{Definition, Map};
 use seekwire_program::table::{self, Align};
 
-use super::{print, read_map, state};
+use super::map_file::read_map;
+use super::output::print;
+use super::state;
 
 /// Prints the map, unless it is only to be checked.
 ///
@@ -36,8 +38,8 @@ fn render(path: &Path, map: &Map, by_agent: impl Fn(&Definition) -> Vec<IpAddr>)
     ];
     let row = |link: &Definition| {
         let written = map.addresses(&link.name).map(|address| address.to_string());
-        let found = by_agent(link).into_iter().map(|address| format!("{address} by agent"));
-        let addresses: Vec<String> = written.chain(found).collect();
+        let proved = by_agent(link).into_iter().map(|address| format!("{address} by agent"));
+        let addresses: Vec<String> = written.chain(proved).collect();
         let behind = if addresses.is_empty() {
             "no address: nothing uses this link".to_owned()
         } else {
@@ -60,11 +62,11 @@ mod tests {
              10.0.0.2 db-web\nfd00::2 db-web\n",
         )
         .unwrap();
-        let found = |link: &Definition| match link.name.as_str() {
+        let proved = |link: &Definition| match link.name.as_str() {
             "db-web" => vec!["10.0.0.9".parse().unwrap()],
             _ => Vec::new(),
         };
-        let text = render(Path::new("/etc/seekwire/links"), &map, found);
+        let text = render(Path::new("/etc/seekwire/links"), &map, proved);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3, "{text}");
         let row = "ivshmem 0000:00:10.0  first     10.0.0.2, fd00::2, 10.0.0.9 by agent";

@@ -7,7 +7,7 @@ use seekwire_link::{Definition, Layout, Link, LinkError, Map, Peers, Provider, S
 use seekwire_transport::sys::grants;
 use serde::{Serialize, Serializer};
 
-use super::provider as words;
+use super::map_file::provider as words;
 use crate::{proc, status};
 
 /// Whether the programs of a machine use a link.
@@ -49,7 +49,7 @@ pub(crate) struct Share {
 
 /// A connection that has bytes in the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Unread {
+pub(crate) struct UnreadConnection {
     pub(crate) local: SocketAddr,
     pub(crate) peer: SocketAddr,
     pub(crate) bytes: u64,
@@ -67,7 +67,7 @@ pub(crate) struct User {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Users {
     /// Those that this user may inspect.
-    pub(crate) known: Vec<User>,
+    pub(crate) listed: Vec<User>,
     /// Whether the region is in use at all.
     pub(crate) are_there: bool,
 }
@@ -81,7 +81,7 @@ pub(crate) struct OtherAgent {
 
 /// The state of a link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct State {
+pub(crate) struct LinkState {
     pub(crate) link: String,
     pub(crate) provider: &'static str,
     #[serde(rename = "where")]
@@ -101,19 +101,19 @@ pub(crate) struct State {
     pub(crate) other_agent: Option<OtherAgent>,
     pub(crate) entries: Option<Share>,
     pub(crate) bytes: Option<Share>,
-    pub(crate) unread: Option<Vec<Unread>>,
+    pub(crate) unread: Option<Vec<UnreadConnection>>,
     pub(crate) processes: Option<Vec<User>>,
     pub(crate) in_use: Option<bool>,
 }
 
 /// Inspects every link of a map.
-pub(crate) fn all(map: &Map) -> Vec<State> {
+pub(crate) fn all(map: &Map) -> Vec<LinkState> {
     map.links().iter().map(|link| of(link, map)).collect()
 }
 
-fn of(link: &Definition, map: &Map) -> State {
+fn of(link: &Definition, map: &Map) -> LinkState {
     let (kind, place) = words(&link.provider);
-    let mut state = State {
+    let mut state = LinkState {
         link: link.name.clone(),
         provider: kind,
         place,
@@ -153,7 +153,7 @@ fn of(link: &Definition, map: &Map) -> State {
     state
 }
 
-fn look_into(state: &mut State, link: &Definition, map: &Map) {
+fn look_into(state: &mut LinkState, link: &Definition, map: &Map) {
     // Programs can use the link exactly if this one can.
     match Link::open(link, map.state()).map(drop) {
         Ok(()) => state.standing = Standing::Attached,
@@ -171,7 +171,7 @@ fn look_into(state: &mut State, link: &Definition, map: &Map) {
     }
 }
 
-fn fill(state: &mut State, definition: &Definition, map: &Map, link: &Link) {
+fn fill(state: &mut LinkState, definition: &Definition, map: &Map, link: &Link) {
     let usage = link.usage();
     state.peer = Some(match link.peer() {
         None if link.other_layout().is_some() => Standing::OtherVersion,
@@ -180,19 +180,21 @@ fn fill(state: &mut State, definition: &Definition, map: &Map, link: &Link) {
         Some(_) => Standing::Attached,
     });
     state.agent = Some(link.has_agent());
-    state.by_agent = found(definition, map, link);
-    let said = link.published().filter(|said| said.port != 0 && link.peer().is_some());
-    state.other_agent = said.map(|said| OtherAgent { port: said.port, addresses: said.addresses });
+    state.by_agent = proved_addresses(definition, map, link);
+    let published =
+        link.published().filter(|published| published.port != 0 && link.peer().is_some());
+    state.other_agent = published
+        .map(|published| OtherAgent { port: published.port, addresses: published.addresses });
     state.entries = Some(Share { used: usage.entries_used as u64, most: usage.entries as u64 });
     state.bytes = Some(Share { used: usage.bytes_used as u64, most: usage.bytes as u64 });
     state.unread = Some(unread(link));
-    let Users { known, are_there } = users(definition, link);
-    state.processes = Some(known);
+    let Users { listed, are_there } = users(definition, link);
+    state.processes = Some(listed);
     state.in_use = Some(are_there);
 }
 
 /// The addresses that an agent has found for a link, as programs use them.
-fn found(definition: &Definition, map: &Map, link: &Link) -> Vec<IpAddr> {
+fn proved_addresses(definition: &Definition, map: &Map, link: &Link) -> Vec<IpAddr> {
     let peers = Peers::read(definition, map.state()).filter(|peers| link.believes(peers));
     let mut addresses = peers.map(|peers| peers.addresses).unwrap_or_default();
     addresses.retain(|address| map.of_address(*address).is_none());
@@ -202,15 +204,15 @@ fn found(definition: &Definition, map: &Map, link: &Link) -> Vec<IpAddr> {
 /// As [`found`], if this user may inspect the link.
 pub(crate) fn by_agent(definition: &Definition, map: &Map) -> Vec<IpAddr> {
     let link = Link::inspect(definition, map.state());
-    link.map(|link| found(definition, map, &link)).unwrap_or_default()
+    link.map(|link| proved_addresses(definition, map, &link)).unwrap_or_default()
 }
 
 /// The connections that have unreceived bytes in the region.
-pub(crate) fn unread(link: &Link) -> Vec<Unread> {
+pub(crate) fn unread(link: &Link) -> Vec<UnreadConnection> {
     let endpoint = |endpoint| status::canonical(SocketAddr::from(endpoint));
-    let found = link.unread().into_iter();
-    found
-        .map(|(tuple, bytes)| Unread {
+    let connections = link.unread().into_iter();
+    connections
+        .map(|(tuple, bytes)| UnreadConnection {
             local: endpoint(tuple.local),
             peer: endpoint(tuple.peer),
             bytes,
@@ -238,9 +240,9 @@ pub(crate) fn users(definition: &Definition, link: &Link) -> Users {
     pids.retain(|pid| *pid != std::process::id());
     pids.sort_unstable();
     pids.dedup();
-    let known: Vec<User> = pids
+    let listed: Vec<User> = pids
         .into_iter()
         .map(|pid| User { pid, program: proc::name_of(pid).unwrap_or_default() })
         .collect();
-    Users { are_there: usage.is_open_elsewhere || !known.is_empty(), known }
+    Users { are_there: usage.is_open_elsewhere || !listed.is_empty(), listed }
 }

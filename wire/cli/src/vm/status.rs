@@ -3,8 +3,9 @@
 use anyhow::Result;
 use seekwire_program::table::{self, Align};
 
-use super::state::{self, Share, Standing, State, Unread, User, Users};
-use super::{print, read_map};
+use super::map_file::read_map;
+use super::output::print;
+use super::state::{self, LinkState, Share, Standing, UnreadConnection, User, Users};
 use crate::arguments::VmStatus;
 
 /// Prints a line for each link of the map.
@@ -26,7 +27,7 @@ pub(super) fn status(options: &VmStatus) -> Result<()> {
     print(&text)
 }
 
-fn render(states: &[State]) -> String {
+fn render(states: &[LinkState]) -> String {
     const COLUMNS: [(&str, Align); 10] = [
         ("LINK", Align::Left),
         ("REGION", Align::Left),
@@ -48,8 +49,8 @@ fn render(states: &[State]) -> String {
             text.push_str(&format!("{of}: {}\n", table::printable(problem)));
         }
         let unread = state.unread.as_deref().unwrap_or_default();
-        let known = state.processes.clone().unwrap_or_default();
-        let users = Users { known, are_there: state.in_use == Some(true) };
+        let listed = state.processes.clone().unwrap_or_default();
+        let users = Users { listed, are_there: state.in_use == Some(true) };
         if state.standing == Standing::Unusable && state.in_use.is_none() {
             text.push_str(&format!("{of}: which processes have it mapped is unknown\n"));
         }
@@ -60,7 +61,7 @@ fn render(states: &[State]) -> String {
     text
 }
 
-fn row(state: &State) -> Vec<String> {
+fn row(state: &LinkState) -> Vec<String> {
     const UNKNOWN: &str = "-";
     let share = |share: Option<Share>, shown: fn(u64) -> String| {
         share.map_or(UNKNOWN.to_owned(), |Share { used, most }| {
@@ -87,20 +88,20 @@ fn row(state: &State) -> Vec<String> {
 
 /// The obstacles to removing a region: a line for each connection with bytes there, and one for the
 /// processes.
-pub(super) fn left(unread: &[Unread], users: &Users) -> Vec<String> {
+pub(super) fn left(unread: &[UnreadConnection], users: &Users) -> Vec<String> {
     let mut lines: Vec<String> = unread
         .iter()
-        .map(|Unread { local, peer, bytes }| {
+        .map(|UnreadConnection { local, peer, bytes }| {
             format!("{} not received yet of {local} <-> {peer}", table::bytes(*bytes))
         })
         .collect();
-    if !users.known.is_empty() {
+    if !users.listed.is_empty() {
         let user = |user: &User| match user.program.as_str() {
             "" => user.pid.to_string(),
             name => format!("{} ({})", user.pid, table::printable(name)),
         };
-        let known: Vec<String> = users.known.iter().map(user).collect();
-        lines.push(format!("mapped by {}", known.join(", ")));
+        let listed: Vec<String> = users.listed.iter().map(user).collect();
+        lines.push(format!("mapped by {}", listed.join(", ")));
     } else if users.are_there {
         lines.push("mapped by processes that only root can see".to_owned());
     }
@@ -112,8 +113,8 @@ mod tests {
     use super::*;
     use crate::vm::state::OtherAgent;
 
-    fn state() -> State {
-        State {
+    fn state() -> LinkState {
+        LinkState {
             link: "db-web".to_owned(),
             provider: "file",
             place: "/dev/shm/db-web".to_owned(),
@@ -128,7 +129,7 @@ mod tests {
             other_agent: Some(OtherAgent { port: 967, addresses: Vec::new() }),
             entries: Some(Share { used: 2, most: 2048 }),
             bytes: Some(Share { used: 4 << 20, most: 127 << 20 }),
-            unread: Some(vec![Unread {
+            unread: Some(vec![UnreadConnection {
                 local: "10.0.0.1:80".parse().unwrap(),
                 peer: "10.0.0.2:50000".parse().unwrap(),
                 bytes: 1536,
@@ -147,7 +148,7 @@ mod tests {
         assert!(lines[1].ends_with(" 2 of 2048  4.0 MiB of 127 MiB  1.5 KiB"), "{text}");
         assert_eq!(lines[2], "db-web: 1.5 KiB not received yet of 10.0.0.1:80 <-> 10.0.0.2:50000");
         assert_eq!(lines[3], "db-web: mapped by 7 (redis-server)");
-        let unseen = State { processes: Some(Vec::new()), ..state() };
+        let unseen = LinkState { processes: Some(Vec::new()), ..state() };
         assert!(
             render(&[unseen]).ends_with("db-web: mapped by processes that only root can see\n")
         );
@@ -155,7 +156,7 @@ mod tests {
 
     #[test]
     fn what_is_unknown_is_a_dash_and_a_problem_is_told() {
-        let unusable = State {
+        let unusable = LinkState {
             standing: Standing::Unusable,
             problem: Some("no such device".to_owned()),
             length: None,
@@ -170,8 +171,9 @@ mod tests {
             ..state()
         };
         let text = render(&[unusable]);
-        let told = "\ndb-web: no such device\ndb-web: which processes have it mapped is unknown\n";
-        assert!(text.ends_with(told), "{text}");
+        let expected =
+            "\ndb-web: no such device\ndb-web: which processes have it mapped is unknown\n";
+        assert!(text.ends_with(expected), "{text}");
         let cells: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(cells[3..], ["-", "first", "unusable", "-", "-", "-", "-", "-"]);
     }

@@ -2,7 +2,7 @@
 
 use std::mem::{size_of, zeroed};
 
-use super::{Outcome, outcome};
+use super::{SyscallResult, outcome};
 use crate::program::{ReceiveWay, SendWay};
 
 /// Nothing is mapped there.
@@ -26,7 +26,7 @@ fn header(parts: &mut [libc::iovec]) -> libc::msghdr {
     header
 }
 
-pub(crate) fn send(fd: i32, bytes: &[u8], flags: i32, way: SendWay) -> Outcome {
+pub(crate) fn send(fd: i32, bytes: &[u8], flags: i32, way: SendWay) -> SyscallResult {
     let (start, length) = (bytes.as_ptr(), bytes.len());
     let mut parts = parts(start.cast_mut(), length);
     // SAFETY: buffers live as long as the calls, and their lengths are given; none is written to.
@@ -56,33 +56,38 @@ pub(crate) fn send(fd: i32, bytes: &[u8], flags: i32, way: SendWay) -> Outcome {
 
 /// Data that a receive returns besides the bytes, where the call has a message.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Told {
+pub(crate) struct MessageInfo {
     pub(crate) flags: i32,
     /// TCP_INQ, if it was reported.
     pub(crate) unread: Option<i32>,
 }
 
-impl Told {
+impl MessageInfo {
     /// # Safety
     ///
     /// A call has filled in the header.
     unsafe fn from(header: &libc::msghdr) -> Self {
-        let mut told = Self { flags: header.msg_flags, unread: None };
+        let mut info = Self { flags: header.msg_flags, unread: None };
         // SAFETY: the macros stay within the messages that the call reports.
         unsafe {
             let mut at = libc::CMSG_FIRSTHDR(header);
             while !at.is_null() {
                 if ((*at).cmsg_level, (*at).cmsg_type) == (libc::IPPROTO_TCP, libc::TCP_INQ) {
-                    told.unread = Some(libc::CMSG_DATA(at).cast::<i32>().read_unaligned());
+                    info.unread = Some(libc::CMSG_DATA(at).cast::<i32>().read_unaligned());
                 }
                 at = libc::CMSG_NXTHDR(header, at);
             }
         }
-        told
+        info
     }
 }
 
-pub(crate) fn receive(fd: i32, room: &mut [u8], flags: i32, way: ReceiveWay) -> (Outcome, Told) {
+pub(crate) fn receive(
+    fd: i32,
+    room: &mut [u8],
+    flags: i32,
+    way: ReceiveWay,
+) -> (SyscallResult, MessageInfo) {
     let mut control = [0_u64; 16];
     let mut with_control = |mut header: libc::msghdr| {
         header.msg_control = control.as_mut_ptr().cast();
@@ -110,8 +115,9 @@ pub(crate) fn receive(fd: i32, room: &mut [u8], flags: i32, way: ReceiveWay) -> 
             ReceiveWay::Recvmsg => {
                 let mut header = with_control(header(&mut parts));
                 let done = outcome(|| libc::recvmsg(fd, &raw mut header, flags) as i64);
-                let told = if done.0 < 0 { Told::default() } else { Told::from(&header) };
-                return (done, told);
+                let info =
+                    if done.0 < 0 { MessageInfo::default() } else { MessageInfo::from(&header) };
+                return (done, info);
             }
             ReceiveWay::Recvmmsg => {
                 let mut message =
@@ -120,20 +126,20 @@ pub(crate) fn receive(fd: i32, room: &mut [u8], flags: i32, way: ReceiveWay) -> 
                     libc::recvmmsg(fd, &raw mut message, 1, flags as _, std::ptr::null_mut()).into()
                 });
                 if done.0 != 1 {
-                    return (done, Told::default());
+                    return (done, MessageInfo::default());
                 }
-                return ((message.msg_len.into(), 0), Told::from(&message.msg_hdr));
+                return ((message.msg_len.into(), 0), MessageInfo::from(&message.msg_hdr));
             }
             ReceiveWay::BadAddress => {
                 outcome(|| libc::recv(fd, NOWHERE as *mut _, length.max(1), flags) as i64)
             }
         };
-        (done, Told::default())
+        (done, MessageInfo::default())
     }
 }
 
 /// Sends a descriptor over a UNIX socket.
-pub(crate) fn pass(over: i32, fd: i32) -> Outcome {
+pub(crate) fn pass(over: i32, fd: i32) -> SyscallResult {
     let mut byte = [0_u8];
     let mut part = [libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 }];
     let mut control = [0_u64; 8];
@@ -153,7 +159,7 @@ pub(crate) fn pass(over: i32, fd: i32) -> Outcome {
 }
 
 /// Takes a descriptor from a UNIX socket.
-pub(crate) fn take(from: i32) -> Outcome {
+pub(crate) fn take(from: i32) -> SyscallResult {
     let mut byte = [0_u8];
     let mut part = [libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 }];
     let mut control = [0_u64; 8];

@@ -11,10 +11,11 @@ use std::cell::Cell;
 use std::ffi::{CString, c_int, c_void};
 use std::mem::{size_of, zeroed};
 
-use crate::program::{CloseWay, DupWay, Entry, NonblockingWay, OptionValue};
+use raw::loopback;
 
-/// A value, and `errno` if it is -1.
-pub(crate) type Outcome = (i64, i32);
+pub(crate) use raw::SyscallResult;
+
+use crate::program::{CallEntry, CloseWay, DupWay, NonblockingWay, OptionValue};
 
 /// No error has this number.
 const UNTOUCHED: i32 = 4095;
@@ -24,7 +25,7 @@ thread_local! {
 }
 
 /// Makes a call of the C library's, and notes if it changed `errno` although it succeeded.
-pub(crate) fn outcome(call: impl FnOnce() -> i64) -> Outcome {
+pub(crate) fn outcome(call: impl FnOnce() -> i64) -> SyscallResult {
     set_errno(UNTOUCHED);
     let value = call();
     let errno = errno();
@@ -52,24 +53,15 @@ fn set_errno(value: i32) {
     unsafe { *libc::__errno_location() = value }
 }
 
-fn loopback(port: u16) -> libc::sockaddr_in {
-    // SAFETY: sockaddr_in is integers only, for which zero is valid.
-    let mut address: libc::sockaddr_in = unsafe { zeroed() };
-    address.sin_family = libc::AF_INET as libc::sa_family_t;
-    address.sin_port = port.to_be();
-    address.sin_addr.s_addr = u32::from_ne_bytes([127, 0, 0, 1]);
-    address
-}
-
 const ADDRESS: libc::socklen_t = size_of::<libc::sockaddr_in>() as libc::socklen_t;
 
-pub(crate) fn socket(flags: i32) -> Outcome {
+pub(crate) fn socket(flags: i32) -> SyscallResult {
     // SAFETY: no memory is passed.
     outcome(|| unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | flags, 0) }.into())
 }
 
 /// A listening socket, and its port.
-pub(crate) fn listen() -> (Outcome, u16) {
+pub(crate) fn listen() -> (SyscallResult, u16) {
     let made = socket(0);
     let fd = made.0 as c_int;
     let address = loopback(0);
@@ -83,13 +75,13 @@ pub(crate) fn listen() -> (Outcome, u16) {
     if done.0 == 0 { (made, raw::name(fd, false).unwrap_or(0)) } else { (done, 0) }
 }
 
-pub(crate) fn connect(fd: i32, port: u16) -> Outcome {
+pub(crate) fn connect(fd: i32, port: u16) -> SyscallResult {
     let address = loopback(port);
     // SAFETY: the address lives as long as the call, and its length is given.
     outcome(|| unsafe { libc::connect(fd, (&raw const address).cast(), ADDRESS) }.into())
 }
 
-pub(crate) fn accept(fd: i32, flags: i32) -> Outcome {
+pub(crate) fn accept(fd: i32, flags: i32) -> SyscallResult {
     let mut address = loopback(0);
     let mut length = ADDRESS;
     outcome(|| {
@@ -99,7 +91,7 @@ pub(crate) fn accept(fd: i32, flags: i32) -> Outcome {
 }
 
 /// The port of one end as the program sees it.
-pub(crate) fn name(fd: i32, remote: bool) -> (Outcome, u16) {
+pub(crate) fn name(fd: i32, remote: bool) -> (SyscallResult, u16) {
     let mut address = loopback(0);
     let mut length = ADDRESS;
     let place = (&raw mut address).cast();
@@ -114,7 +106,7 @@ pub(crate) fn name(fd: i32, remote: bool) -> (Outcome, u16) {
     (done, u16::from_be(address.sin_port))
 }
 
-pub(crate) fn close(fd: i32, way: CloseWay) -> Outcome {
+pub(crate) fn close(fd: i32, way: CloseWay) -> SyscallResult {
     let number = i64::from(fd);
     match way {
         // SAFETY: closing a number that is not open fails; the program owns all that are.
@@ -130,19 +122,19 @@ pub(crate) fn close(fd: i32, way: CloseWay) -> Outcome {
     }
 }
 
-pub(crate) fn shutdown(fd: i32, how: i32, way: Entry) -> Outcome {
+pub(crate) fn shutdown(fd: i32, how: i32, way: CallEntry) -> SyscallResult {
     match way {
         // SAFETY: no memory is passed.
-        Entry::Libc => outcome(|| unsafe { libc::shutdown(fd, how) }.into()),
-        Entry::Syscall => {
+        CallEntry::Libc => outcome(|| unsafe { libc::shutdown(fd, how) }.into()),
+        CallEntry::Syscall => {
             // SAFETY: no memory is passed.
             outcome(|| unsafe { libc::syscall(libc::SYS_shutdown, i64::from(fd), i64::from(how)) })
         }
-        Entry::Inline => raw::call(libc::SYS_shutdown, [fd.into(), how.into(), 0, 0, 0, 0]),
+        CallEntry::Inline => raw::call(libc::SYS_shutdown, [fd.into(), how.into(), 0, 0, 0, 0]),
     }
 }
 
-pub(crate) fn dup(fd: i32, onto: i32, way: DupWay) -> Outcome {
+pub(crate) fn dup(fd: i32, onto: i32, way: DupWay) -> SyscallResult {
     // SAFETY: descriptors are the program's to copy and to replace; no memory is passed.
     outcome(|| unsafe {
         match way {
@@ -155,7 +147,7 @@ pub(crate) fn dup(fd: i32, onto: i32, way: DupWay) -> Outcome {
     })
 }
 
-pub(crate) fn open(path: &str) -> Outcome {
+pub(crate) fn open(path: &str) -> SyscallResult {
     let path = CString::new(path).unwrap_or_default();
     outcome(|| {
         // SAFETY: the path ends in a zero and lives as long as the call.
@@ -165,25 +157,25 @@ pub(crate) fn open(path: &str) -> Outcome {
 }
 
 /// Both ends of a pipe that does not block.
-pub(crate) fn pipe() -> (Outcome, [i32; 2]) {
+pub(crate) fn pipe() -> (SyscallResult, [i32; 2]) {
     let mut ends = [-1; 2];
     // SAFETY: there is room for two descriptors.
     (outcome(|| unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_NONBLOCK) }.into()), ends)
 }
 
 /// One that is readable.
-pub(crate) fn eventfd() -> Outcome {
+pub(crate) fn eventfd() -> SyscallResult {
     // SAFETY: no memory is passed.
     outcome(|| unsafe { libc::eventfd(1, libc::EFD_NONBLOCK) }.into())
 }
 
-pub(crate) fn memfd() -> Outcome {
+pub(crate) fn memfd() -> SyscallResult {
     // SAFETY: the name ends in a zero.
     outcome(|| unsafe { libc::memfd_create(c"program".as_ptr(), 0) }.into())
 }
 
 /// Kind of the file and, of a regular one, its size.
-pub(crate) fn fstat(fd: i32) -> (Outcome, i64, i64) {
+pub(crate) fn fstat(fd: i32) -> (SyscallResult, i64, i64) {
     // SAFETY: stat is integers only, for which zero is valid.
     let mut status: libc::stat = unsafe { zeroed() };
     // SAFETY: there is room for the answer.
@@ -192,18 +184,18 @@ pub(crate) fn fstat(fd: i32) -> (Outcome, i64, i64) {
     (value, kind.into(), if kind == libc::S_IFREG { status.st_size } else { 0 })
 }
 
-pub(crate) fn rewind(fd: i32) -> Outcome {
+pub(crate) fn rewind(fd: i32) -> SyscallResult {
     // SAFETY: no memory is passed.
     outcome(|| unsafe { libc::lseek(fd, 0, libc::SEEK_SET) })
 }
 
-pub(crate) fn ioctl(fd: i32, request: u64) -> (Outcome, i32) {
+pub(crate) fn ioctl(fd: i32, request: u64) -> (SyscallResult, i32) {
     let mut value: c_int = -1;
     // SAFETY: the requests that programs have write one int.
     (outcome(|| unsafe { libc::ioctl(fd, request, &raw mut value) }.into()), value)
 }
 
-pub(crate) fn set_nonblocking(fd: i32, on: bool, way: NonblockingWay) -> Outcome {
+pub(crate) fn set_nonblocking(fd: i32, on: bool, way: NonblockingWay) -> SyscallResult {
     match way {
         NonblockingWay::Fcntl => {
             // SAFETY: no memory is passed.
@@ -224,8 +216,8 @@ pub(crate) fn set_nonblocking(fd: i32, on: bool, way: NonblockingWay) -> Outcome
     }
 }
 
-pub(crate) fn set_option(fd: i32, level: i32, name: i32, value: OptionValue) -> Outcome {
-    fn set<T>(fd: i32, level: i32, name: i32, value: &T) -> Outcome {
+pub(crate) fn set_option(fd: i32, level: i32, name: i32, value: OptionValue) -> SyscallResult {
+    fn set<T>(fd: i32, level: i32, name: i32, value: &T) -> SyscallResult {
         let length = size_of::<T>() as libc::socklen_t;
         outcome(|| {
             // SAFETY: the value lives as long as the call, and its length is given.
@@ -242,7 +234,7 @@ pub(crate) fn set_option(fd: i32, level: i32, name: i32, value: OptionValue) -> 
 }
 
 /// The first bytes of an option's value, and the length that the kernel reports.
-pub(crate) fn option(fd: i32, level: i32, name: i32) -> (Outcome, [u8; 16], u32) {
+pub(crate) fn option(fd: i32, level: i32, name: i32) -> (SyscallResult, [u8; 16], u32) {
     let mut value = [0_u8; 16];
     let mut length = value.len() as libc::socklen_t;
     let done = outcome(|| {
@@ -253,13 +245,13 @@ pub(crate) fn option(fd: i32, level: i32, name: i32) -> (Outcome, [u8; 16], u32)
     (done, value, length)
 }
 
-pub(crate) fn sendfile(to: i32, from: i32, count: usize) -> Outcome {
+pub(crate) fn sendfile(to: i32, from: i32, count: usize) -> SyscallResult {
     let mut offset = 0;
     // SAFETY: the offset lives as long as the call.
     outcome(|| unsafe { libc::sendfile(to, from, &raw mut offset, count) } as i64)
 }
 
-pub(crate) fn splice(from: i32, to: i32, count: usize, flags: u32) -> Outcome {
+pub(crate) fn splice(from: i32, to: i32, count: usize, flags: u32) -> SyscallResult {
     // SAFETY: there are no offsets; no other memory is passed.
     outcome(|| unsafe {
         libc::splice(from, std::ptr::null_mut(), to, std::ptr::null_mut(), count, flags)
@@ -267,7 +259,7 @@ pub(crate) fn splice(from: i32, to: i32, count: usize, flags: u32) -> Outcome {
 }
 
 /// The library's `seek_recv`, where there is one.
-pub(crate) fn seek(fd: i32, room: &mut [u8], flags: i32) -> Option<Outcome> {
+pub(crate) fn seek(fd: i32, room: &mut [u8], flags: i32) -> Option<SyscallResult> {
     type Seek = unsafe extern "C" fn(c_int, *mut c_void, usize, c_int, usize) -> isize;
     // SAFETY: the name ends in a zero.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"seek_recv".as_ptr()) };

@@ -6,17 +6,17 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use super::{Outcome, outcome};
+use super::{SyscallResult, outcome};
 
 /// Forks; 0 in the child.
-pub(crate) fn fork() -> Outcome {
+pub(crate) fn fork() -> SyscallResult {
     // SAFETY: the child goes on in one thread. In lockstep no other thread is inside of anything
     // but a system call.
     outcome(|| unsafe { libc::fork() }.into())
 }
 
 /// Replaces this program by another; returns if that fails.
-pub(crate) fn exec(path: &str, argument: &str, environment: &[(String, String)]) -> Outcome {
+pub(crate) fn exec(path: &str, argument: &str, environment: &[(String, String)]) -> SyscallResult {
     let text = |text: &str| CString::new(text).unwrap_or_default();
     let (path, argument) = (text(path), text(argument));
     let variables: Vec<CString> =

@@ -1,12 +1,22 @@
 //! System calls that no library can intercept.
 
 use std::arch::asm;
-use std::mem::size_of;
+use std::mem::{size_of, zeroed};
 
-use super::{Outcome, loopback};
+/// A value, and `errno` if it is -1.
+pub(crate) type SyscallResult = (i64, i32);
+
+pub(super) fn loopback(port: u16) -> libc::sockaddr_in {
+    // SAFETY: sockaddr_in is integers only, for which zero is valid.
+    let mut address: libc::sockaddr_in = unsafe { zeroed() };
+    address.sin_family = libc::AF_INET as libc::sa_family_t;
+    address.sin_port = port.to_be();
+    address.sin_addr.s_addr = u32::from_ne_bytes([127, 0, 0, 1]);
+    address
+}
 
 /// Makes a system call with the bare instruction.
-pub(crate) fn call(number: i64, arguments: [i64; 6]) -> Outcome {
+pub(crate) fn call(number: i64, arguments: [i64; 6]) -> SyscallResult {
     let [first, second, third, fourth, fifth, sixth] = arguments;
     let value: i64;
     #[cfg(target_arch = "x86_64")]

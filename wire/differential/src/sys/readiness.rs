@@ -2,7 +2,7 @@
 
 use std::mem::zeroed;
 
-use super::{Outcome, outcome};
+use super::{SyscallResult, outcome};
 use crate::program::PollWay;
 
 /// Milliseconds as the calls take them; negative: no limit.
@@ -14,7 +14,11 @@ fn timespec(timeout: i32) -> libc::timespec {
 }
 
 /// Waits for descriptors; returns what each is ready for, in the bits of poll.
-pub(crate) fn poll(entries: &[(i32, i16)], timeout: i32, way: PollWay) -> (Outcome, Vec<i16>) {
+pub(crate) fn poll(
+    entries: &[(i32, i16)],
+    timeout: i32,
+    way: PollWay,
+) -> (SyscallResult, Vec<i16>) {
     if matches!(way, PollWay::Select | PollWay::Pselect) {
         return select(entries, timeout, way);
     }
@@ -36,7 +40,7 @@ pub(crate) fn poll(entries: &[(i32, i16)], timeout: i32, way: PollWay) -> (Outco
     (done, polled.iter().map(|entry| entry.revents).collect())
 }
 
-fn select(entries: &[(i32, i16)], timeout: i32, way: PollWay) -> (Outcome, Vec<i16>) {
+fn select(entries: &[(i32, i16)], timeout: i32, way: PollWay) -> (SyscallResult, Vec<i16>) {
     const KINDS: [i16; 3] = [libc::POLLIN, libc::POLLOUT, libc::POLLPRI];
     // SAFETY: fd_set is integers only, for which zero is valid.
     let mut sets: [libc::fd_set; 3] = unsafe { zeroed() };
@@ -74,7 +78,7 @@ fn select(entries: &[(i32, i16)], timeout: i32, way: PollWay) -> (Outcome, Vec<i
     (done, entries.iter().map(|(fd, events)| ready(*fd, *events)).collect())
 }
 
-pub(crate) fn epoll_create() -> Outcome {
+pub(crate) fn epoll_create() -> SyscallResult {
     // SAFETY: no memory is passed.
     outcome(|| unsafe { libc::epoll_create1(0) }.into())
 }
@@ -85,14 +89,18 @@ pub(crate) fn epoll_control(
     fd: i32,
     events: u32,
     data: u64,
-) -> Outcome {
+) -> SyscallResult {
     let mut event = libc::epoll_event { events, u64: data };
     // SAFETY: the event lives as long as the call.
     outcome(|| unsafe { libc::epoll_ctl(epoll, operation, fd, &raw mut event) }.into())
 }
 
 /// Waits for events; returns the data and the events of each ready descriptor.
-pub(crate) fn epoll_wait(epoll: i32, room: usize, timeout: i32) -> (Outcome, Vec<(u64, u32)>) {
+pub(crate) fn epoll_wait(
+    epoll: i32,
+    room: usize,
+    timeout: i32,
+) -> (SyscallResult, Vec<(u64, u32)>) {
     let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; room];
     let done = outcome(|| {
         // SAFETY: the number of events that there is room for is given.

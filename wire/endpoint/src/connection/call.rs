@@ -13,14 +13,14 @@
 
 use std::cell::{Cell, OnceCell};
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{MutexGuard, OnceLock, PoisonError};
 
 use seekwire_transport::Errno;
 use seekwire_transport::sys::poll::Deadline;
 use seekwire_transport::sys::signal::HeldBack;
 use seekwire_transport::sys::{Fd, thread};
 
-use super::number::Hold;
+use super::socket_fd::Hold;
 use super::state::Connection;
 use crate::fork;
 use crate::held_file::{HeldFile, lock};
@@ -28,7 +28,6 @@ use crate::held_file::{HeldFile, lock};
 /// One call, until it is dropped.
 pub(super) struct Call<'c> {
     connection: &'c Connection,
-    interrupts: u32,
     /// The number of its own under which it holds the file.
     holds: Cell<Option<Fd>>,
     /// Waits since bytes were last moved.
@@ -58,7 +57,16 @@ pub(super) struct Sleep<'c> {
 /// The file, held for a call that sleeps on the application's number, until this is dropped.
 pub struct Holding<'c>(&'c Connection);
 
+/// Whether the calling thread has to leave a call that sleeps.
+static LEAVES: OnceLock<fn() -> bool> = OnceLock::new();
+
 impl Connection {
+    /// Registers `leaves`: a receive or send of a thread for which it returns true does not sleep,
+    /// and returns the bytes that it has moved, or ECANCELED. Only the first registration counts.
+    pub fn leave_calls_if(leaves: fn() -> bool) {
+        let _ = LEAVES.set(leaves);
+    }
+
     /// The socket.
     #[inline]
     #[must_use]
@@ -76,7 +84,6 @@ impl Connection {
     pub(super) fn begin_call(&self) -> Call<'_> {
         Call {
             connection: self,
-            interrupts: self.interrupts(),
             holds: Cell::new(None),
             waits: Cell::new(0),
             front: Cell::new(None),
@@ -208,13 +215,13 @@ impl Connection {
 }
 
 impl Call<'_> {
-    /// ECANCELED if [`Connection::interrupt`] was called since the call began.
+    /// ECANCELED if this thread must not sleep ([`Connection::leave_calls_if`]).
     pub(super) fn not_interrupted(&self) -> Result<(), Errno> {
         if self.is_interrupted() { Err(Errno::CANCELED) } else { Ok(()) }
     }
 
     pub(super) fn is_interrupted(&self) -> bool {
-        self.connection.interrupts() != self.interrupts
+        LEAVES.get().is_some_and(|leaves| leaves())
     }
 
     /// Begins another wait. True if too many before it were in vain: the peer's memory prevents

@@ -9,14 +9,14 @@ use seekwire_transport::mem::{Own, Peer};
 use seekwire_transport::queue::{Tx, Violation};
 use seekwire_transport::sys::{Fd, socket};
 
-use super::link::Link;
+use super::data_path::DataPath;
 use super::state::Connection;
-use super::terms::{Interest, SendFlags};
+use super::types::{Interest, SendFlags};
 
-impl Link {
+impl DataPath {
     /// Whether this end can hold bytes back: the two machines of a link have different clocks.
     fn may_hold(&self) -> bool {
-        !self.is_across()
+        !self.is_remote()
     }
 
     /// Asks the kernel whether the socket is corked, under the lock of the sending half: so the
@@ -30,9 +30,9 @@ impl Link {
     /// Bytes of a full segment. The kernel changes the number with its windows, which traffic on
     /// the ring leaves alone.
     fn full_segment(&self, fd: Fd) -> usize {
-        let known = self.segment.load(Ordering::Relaxed);
-        if known != 0 {
-            return known;
+        let cached = self.segment.load(Ordering::Relaxed);
+        if cached != 0 {
+            return cached;
         }
         let segment = socket::segment(fd).unwrap_or(1).max(1);
         self.segment.store(segment, Ordering::Relaxed);
@@ -44,19 +44,19 @@ impl Connection {
     #[cold]
     pub(super) fn push_held(
         &self,
-        link: &Link,
+        data_path: &DataPath,
         tx: &Tx<'_, Own, Peer>,
         gather: &mut Gather<'_>,
         flags: SendFlags,
     ) -> Result<usize, Violation> {
-        if !link.may_hold() {
+        if !data_path.may_hold() {
             return tx.push(gather);
         }
         // The cork may have been removed by a call that the library did not see.
         if !flags.more && !tx.is_holding() {
-            link.follow_cork(tx, self.fd());
+            data_path.follow_cork(tx, self.fd());
         }
-        let pushed = tx.push_held(gather, flags.more, link.full_segment(self.fd()))?;
+        let pushed = tx.push_held(gather, flags.more, data_path.full_segment(self.fd()))?;
         if flags.end_of_record && pushed > 0 {
             tx.end_record();
         }
@@ -66,15 +66,15 @@ impl Connection {
     /// The application has set TCP_CORK or TCP_NODELAY. `pushes`: the kernel sends at once the
     /// bytes that it held back.
     pub fn follow_cork(&self, pushes: bool) {
-        let Some(link) = self.attached() else { return };
+        let Some(data_path) = self.attached() else { return };
         // Not as for a send, after which waiters for data are rung for. A signal handler that
         // interrupted a send cannot know whether that still follows.
-        let Some(tx) = link.ring.queue.try_tx() else { return };
-        link.follow_cork(&tx, self.fd());
+        let Some(tx) = data_path.ring.queue.try_tx() else { return };
+        data_path.follow_cork(&tx, self.fd());
         let is_released = pushes && tx.release();
         drop(tx);
         if is_released {
-            link.ring.send_with(|_, _| ());
+            data_path.ring.send_with(|_, _| ());
         }
     }
 

@@ -77,12 +77,12 @@ impl Gate {
         self.word.load(Ordering::Acquire) & RECEIVERS != 0
     }
 
-    /// The link exists: attach as soon as nobody is inside.
+    /// The data path exists: attach as soon as nobody is inside.
     pub(super) fn attach(&self) {
         self.word.fetch_or(ATTACHING, Ordering::AcqRel);
     }
 
-    /// Whether the link exists and nobody is inside: only attaching is left.
+    /// Whether the data path exists and nobody is inside: only attaching is left.
     pub(super) fn may_attach(&self) -> bool {
         self.word.load(Ordering::Acquire) & !SEEKING == ATTACHING
     }

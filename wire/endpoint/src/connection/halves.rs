@@ -10,26 +10,34 @@ use seekwire_transport::Errno;
 #[cfg(doc)]
 use seekwire_transport::lock;
 use seekwire_transport::mem::{Own, Peer};
-use seekwire_transport::queue::Rx;
+use seekwire_transport::queue::{Rx, Violation};
 use seekwire_transport::ring::{Receiving, Sending};
 use seekwire_transport::sys::socket;
 
-use super::link::Link;
+use super::data_path::DataPath;
 use super::state::Connection;
 
 impl Connection {
     /// Takes the sending half.
+    ///
+    /// # Errors
+    /// EAGAIN in a handler that has interrupted its holder; ECONNRESET if a holder was killed while
+    /// it gave the kernel bytes again, perhaps without counting them.
     #[inline]
-    pub(super) fn tx<'l>(&self, link: &'l Link) -> Result<Sending<'l>, Errno> {
-        link.ring.sending().ok_or(Errno::AGAIN)
+    pub(super) fn tx<'l>(&self, data_path: &'l DataPath) -> Result<Sending<'l>, Errno> {
+        let tx = data_path.ring.sending().ok_or(Errno::AGAIN)?;
+        if tx.owner_died_retransmitting() {
+            return Err(self.violated(data_path, Violation));
+        }
+        Ok(tx)
     }
 
     /// Takes the receiving half. A holder that died may have received bytes by TCP without counting
     /// them: the bytes after them on the ring would then be waited for in vain. The kernel has
     /// counted them.
     #[inline]
-    pub(super) fn rx<'l>(&self, link: &'l Link) -> Result<Receiving<'l>, Errno> {
-        let rx = link.ring.receiving().ok_or(Errno::AGAIN)?;
+    pub(super) fn rx<'l>(&self, data_path: &'l DataPath) -> Result<Receiving<'l>, Errno> {
+        let rx = data_path.ring.receiving().ok_or(Errno::AGAIN)?;
         self.inherit(&rx);
         Ok(rx)
     }
@@ -38,9 +46,9 @@ impl Connection {
     /// if another thread keeps one for longer than [`lock::within`] allows.
     #[must_use]
     pub fn can_take_halves(&self) -> bool {
-        self.attached().is_none_or(|link| {
-            let sends = self.tx(link).is_ok();
-            sends && self.rx(link).is_ok()
+        self.attached().is_none_or(|data_path| {
+            let sends = self.tx(data_path).is_ok();
+            sends && self.rx(data_path).is_ok()
         })
     }
 
@@ -102,7 +110,6 @@ mod tests {
 
     #[test]
     fn what_a_dead_receiver_took_from_the_kernel_is_not_waited_for() {
-        let _alone = crate::fork::ALONE.lock();
         for ends in [false, true] {
             let ((_a, from), (_b, to)) = attached(&[b't'; 100]);
             let flags = SendFlags { no_signal: true, ..SendFlags::default() };
@@ -113,7 +120,14 @@ mod tests {
             }
             // It died between the system call and the count.
             socket::recv(to.fd(), &mut [0; 60], KernelRecv::empty()).unwrap();
-            to.link.get().unwrap().ring.queue.own().word(RX_LOCK).store(DEAD, Ordering::SeqCst);
+            to.data_path
+                .get()
+                .unwrap()
+                .ring
+                .queue
+                .own()
+                .word(RX_LOCK)
+                .store(DEAD, Ordering::SeqCst);
 
             let mut got = Vec::new();
             let mut bytes = [0; 64];
@@ -130,12 +144,11 @@ mod tests {
 
     #[test]
     fn what_a_caller_sends_by_tcp_itself_does_not_follow_the_end_on_the_ring() {
-        let _alone = crate::fork::ALONE.lock();
         let ((_a, from), (_b, to)) = attached(b"");
         let flags = SendFlags { no_signal: true, ..SendFlags::default() };
         assert_eq!(from.send(&[IoSlice::new(b"by the ring")], flags), Ok(11));
         // Another thread is in the middle of a shutdown.
-        from.link.get().unwrap().shut();
+        from.data_path.get().unwrap().shut();
         from.fall_back(seekwire_protocol::Reason::UnknownOption).unwrap();
         from.stay_on_tcp();
         let sent = socket::send(from.fd(), &[IoSlice::new(b"too late")], KernelSend::NOSIGNAL);

@@ -9,12 +9,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use seekwire_transport::mem::Common;
 use seekwire_transport::queue;
-use seekwire_transport::sys::thread;
 
-/// One line of the table: in use, forks pending, six processes.
+/// One line of the table: its use, forks pending, six processes.
 const LINE: usize = 64;
 const LINES: usize = 1024;
 const PIDS: std::ops::Range<usize> = 2..8;
+
+/// The first word of a line that is free, and of one in use. More is the number of programs that have
+/// got the socket, of whose processes nobody keeps count.
+const FREE: u64 = 0;
+const COUNTS: u64 = 1;
+/// Also set in the first word while a process takes the line or frees it.
+const BUSY: u64 = 1 << 63;
 
 /// The processes that may hold one plain connection.
 #[derive(Debug)]
@@ -31,18 +37,58 @@ fn table() -> Option<&'static Common> {
 
 impl Holders {
     pub(super) fn new(pid: u32) -> Self {
-        let free = |line: &usize| {
-            let in_use = table().map(|table| table.word(line * LINE));
-            in_use.is_some_and(|word| {
-                word.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-            })
+        let begins = |line: &usize| {
+            let begin = |word: &AtomicU64| {
+                word.compare_exchange(FREE, BUSY | COUNTS, Ordering::AcqRel, Ordering::Relaxed)
+            };
+            Self::Line(*line).word(0).is_some_and(|word| begin(word).is_ok())
         };
-        let Some(line) = (0..LINES).find(free) else { return Self::Unknown };
+        let line = (0..LINES).find(begins).or_else(|| {
+            // A child that has not arrived yet, and whose parent is dead, enters a line that another
+            // connection has by then: neither counts as alone.
+            (0..LINES).for_each(|line| _ = Self::Line(line).free_if(|line| !line.has_others(0)));
+            (0..LINES).find(begins)
+        });
+        let Some(line) = line else { return Self::Unknown };
         let holders = Self::Line(line);
-        holders.set(1, 0);
-        PIDS.for_each(|pid| holders.set(pid, 0));
+        holders.clear();
         holders.add(pid);
+        holders.end_change();
         holders
+    }
+
+    /// Keeps other processes from freeing the line; false if it is free, or another one changes it.
+    fn begin_change(&self) -> bool {
+        let change = |now: u64| (now != FREE && now & BUSY == 0).then_some(now | BUSY);
+        self.word(0).is_some_and(|word| {
+            word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, change).is_ok()
+        })
+    }
+
+    fn end_change(&self) {
+        if let Some(word) = self.word(0) {
+            word.fetch_and(!BUSY, Ordering::AcqRel);
+        }
+    }
+
+    fn clear(&self) {
+        self.set(1, 0);
+        PIDS.for_each(|pid| self.set(pid, 0));
+    }
+
+    /// Frees the line if it `is_left`, also while nobody else changes it. Returns whether it did.
+    fn free_if(&self, is_left: impl Fn(&Self) -> bool) -> bool {
+        if !is_left(self) || !self.begin_change() {
+            return false;
+        }
+        let is_free = is_left(self);
+        if is_free {
+            self.clear();
+            self.set(0, FREE);
+        } else {
+            self.end_change();
+        }
+        is_free
     }
 
     fn word(&self, word: usize) -> Option<&'static AtomicU64> {
@@ -86,27 +132,52 @@ impl Holders {
         }
     }
 
-    pub(super) fn is_alone(&self, pid: u32) -> bool {
-        let others =
-            || PIDS.map(|word| self.get(word) as u32).filter(|other| *other != 0 && *other != pid);
-        matches!(self, Self::Line(_)) && self.get(1) == 0 && !others().any(thread::process_is_alive)
+    /// Another program gets the socket.
+    pub(super) fn inherited(&self) {
+        if let Some(programs) = self.word(0) {
+            programs.fetch_add(1, Ordering::AcqRel);
+        }
     }
 
-    /// The process has closed its last descriptor. The last process frees the line.
+    /// The program has not begun.
+    pub(super) fn not_inherited(&self) {
+        if let Some(programs) = self.word(0) {
+            programs.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    pub(super) fn is_alone(&self, pid: u32) -> bool {
+        self.get(0) == COUNTS && self.is_last(pid)
+    }
+
+    fn has_others(&self, pid: u32) -> bool {
+        PIDS.into_iter().any(|word| queue::is_other_process(self.get(word), pid))
+    }
+
+    /// Whether no other process counts on this.
+    fn is_last(&self, pid: u32) -> bool {
+        self.get(1) == 0 && !self.has_others(pid)
+    }
+
+    /// The process has closed its last descriptor. The last process frees the line. If it ends
+    /// without a close, a process that finds no free line does so.
     pub(super) fn remove(&self, pid: u32) {
-        if self.is_alone(pid) {
-            self.set(0, 0);
+        if !self.free_if(|line| line.is_last(pid)) {
+            queue::remove_process(PIDS.filter_map(|word| self.word(word)), pid);
         }
-        for word in PIDS {
-            if self.get(word) == u64::from(pid) {
-                self.set(word, 0);
-            }
-        }
+    }
+
+    /// The process closes its last number for a file that lives on, in the C library for one.
+    pub(super) fn leave_file(&self, pid: u32) {
+        self.inherited();
+        queue::remove_process(PIDS.filter_map(|word| self.word(word)), pid);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use seekwire_transport::sys::thread;
+
     use super::*;
 
     #[test]
@@ -124,6 +195,29 @@ mod tests {
         holders.fork_pending();
         holders.fork_failed();
         assert!(holders.is_alone(me), "there is no child");
+        holders.inherited();
+        holders.not_inherited();
+        assert!(holders.is_alone(me), "there is no program");
+        holders.inherited();
+        assert!(!holders.is_alone(me), "its processes may be any");
+        let line = |holders: &Holders| match holders {
+            Holders::Line(line) => Some(*line),
+            Holders::Unknown => None,
+        };
+        holders.remove(me);
+        assert_eq!(line(&Holders::new(me)), line(&holders), "the line is free again");
         assert!(!Holders::Unknown.is_alone(me));
+    }
+
+    #[test]
+    fn lines_of_processes_that_have_ended_are_taken_again() {
+        let me = thread::process_id();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let ended = child.id();
+        child.wait().unwrap();
+        (0..LINES + 1).for_each(|_| _ = Holders::new(ended));
+        let line = Holders::new(me);
+        assert!(line.is_alone(me), "a line of the dead");
+        line.remove(me);
     }
 }

@@ -7,11 +7,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use seekwire_protocol::offer::{DATAGRAM, Datagram, Message, SlotRef};
 use seekwire_protocol::{FourTuple, Reason, Role};
-use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::fd::PrivateFd;
 use seekwire_transport::sys::unix::Channel;
 use seekwire_transport::sys::{Fd, thread};
 
-use super::negotiation::Side;
+use super::negotiation::LocalMemory;
 use super::state::Connection;
 use crate::proof;
 use crate::registry::Registry;
@@ -32,13 +32,13 @@ fn tuple_of(end: &TcpStream) -> FourTuple {
     }
 }
 
-fn placed(fd: impl Into<OwnedFd>) -> Placed {
-    Placed::new(fd.into()).unwrap()
+fn placed(fd: impl Into<OwnedFd>) -> PrivateFd {
+    PrivateFd::new(fd.into()).unwrap()
 }
 
 /// Proofs that a process without `held`, the genuine end, may present; `other` is the end of the
 /// process that it tries to deceive.
-fn false_proofs(held: &TcpStream, other: &TcpStream) -> Vec<Placed> {
+fn false_proofs(held: &TcpStream, other: &TcpStream) -> Vec<PrivateFd> {
     let (stranger, _) = pair();
     let of_another_process = epoll::create(CreateFlags::CLOEXEC).unwrap();
     epoll::add(&of_another_process, held, EventData::new_u64(1), EventFlags::empty()).unwrap();
@@ -69,20 +69,19 @@ fn offer_to(slot: SlotRef, from: &Connection) -> Received {
 }
 
 /// The next message on a channel, and its number of descriptors.
-fn said(channel: &Channel) -> (Message, usize) {
+fn received(channel: &Channel) -> (Message, usize) {
     let mut bytes = [0; DATAGRAM];
-    let delivery = channel.receive(&mut bytes).unwrap().expect("something was said");
+    let delivery = channel.receive(&mut bytes).unwrap().expect("something was sent");
     (Datagram::decode(&bytes[..delivery.len]).unwrap().message, delivery.descriptors.len())
 }
 
 #[test]
 fn who_enters_itself_for_anothers_connection_is_sent_no_memory_and_gets_no_byte() {
-    let _alone = crate::fork::ALONE.lock();
     let (a, server) = pair();
     let from = Connection::new(Fd::from(&a), Role::Connected);
     let (registry, nonce) = registry_and_nonce();
     let slot = registry.enter(&tuple_of(&server), Role::Accepted, nonce).unwrap();
-    let answer = |proof: &Placed| {
+    let answer = |proof: &PrivateFd| {
         let Received { datagram, mut descriptors, .. } = offer_to(slot.slot(), &from);
         let channel = Channel::from_peer(descriptors.pop().unwrap());
         assert_eq!(
@@ -96,7 +95,7 @@ fn who_enters_itself_for_anothers_connection_is_sent_no_memory_and_gets_no_byte(
             reply: datagram.target,
             tuple: datagram.tuple.mirrored(),
         };
-        let Side { descriptor: memory, doorbell, .. } = Side::new().unwrap();
+        let LocalMemory { descriptor: memory, doorbell, .. } = LocalMemory::new().unwrap();
         channel
             .send(&granted.encode(), &[memory.as_fd(), doorbell.as_fd(), proof.as_fd()])
             .unwrap();
@@ -106,18 +105,17 @@ fn who_enters_itself_for_anothers_connection_is_sent_no_memory_and_gets_no_byte(
     };
     for proof in &false_proofs(&server, &a) {
         let channel = answer(proof);
-        assert!(from.link.get().is_none());
+        assert!(from.data_path.get().is_none());
         assert_eq!(from.reason(), Some(Reason::Unproven));
         assert!(channel.receive(&mut [0; DATAGRAM]).is_err(), "the conversation is over");
     }
     let channel = answer(&proof::own(Fd::from(&server)).unwrap());
-    assert_eq!(said(&channel), (Message::Joined, 2));
+    assert_eq!(received(&channel), (Message::Joined, 2));
     assert!(from.is_attached());
 }
 
 #[test]
 fn a_strangers_offer_is_refused() {
-    let _alone = crate::fork::ALONE.lock();
     let (client, b) = pair();
     let to = Connection::new(Fd::from(&b), Role::Accepted);
     let (registry, nonce) = registry_and_nonce();
@@ -127,7 +125,7 @@ fn a_strangers_offer_is_refused() {
     let target = to.slot().unwrap().slot();
     let reply = SlotRef { index: 0, token: 0 };
     let path = rendezvous_path(registry.dir(), thread::process_id(), nonce);
-    let offer = |proof: &Placed| {
+    let offer = |proof: &PrivateFd| {
         let (channel, theirs) = Channel::pair().unwrap();
         let datagram =
             Datagram { message: Message::Offer, target, reply, tuple: tuple_of(&client) };
@@ -139,11 +137,11 @@ fn a_strangers_offer_is_refused() {
         }
         registry.signal(target);
         to.hurry();
-        said(&channel)
+        received(&channel)
     };
     for proof in &false_proofs(&client, &b) {
         assert_eq!(offer(proof), (Message::Refused(Reason::Unproven), 0));
-        assert!(to.link.get().is_none());
+        assert!(to.data_path.get().is_none());
     }
     assert_eq!(offer(&proof::own(Fd::from(&client)).unwrap()), (Message::Granted, 3));
 }

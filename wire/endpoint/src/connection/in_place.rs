@@ -6,20 +6,20 @@ use std::sync::atomic::AtomicU8;
 use seekwire_protocol::Carrier;
 use seekwire_transport::Errno;
 use seekwire_transport::mem::Claim;
-use seekwire_transport::queue::{Full, HeadBytes};
+use seekwire_transport::queue::{HeadBytes, PublishError};
 use seekwire_transport::ring::Receiving;
 use seekwire_transport::sys::poll::Deadline;
 
-use super::limit::Limit;
-use super::link::Link;
+use super::call_limit::Limit;
+use super::data_path::DataPath;
 use super::state::Connection;
-use super::terms::SendFlags;
+use super::types::SendFlags;
 
 /// A segment of the ring, set aside to be filled.
 #[derive(Debug)]
 pub struct Reserved<'c> {
     connection: &'c Connection,
-    link: &'c Link,
+    data_path: &'c DataPath,
     /// Taken when committed.
     claim: Option<Claim<'c>>,
 }
@@ -41,17 +41,17 @@ impl Reserved<'_> {
     /// # Errors
     /// As [`Connection::send`].
     pub fn commit(mut self, len: usize) -> Result<(), Errno> {
-        let (link, connection) = (self.link, self.connection);
-        let limit = Limit::known(Deadline::after(connection.settings.send_timeout()));
+        let (data_path, connection) = (self.data_path, self.connection);
+        let limit = Limit::at(Deadline::after(connection.settings.send_timeout()));
         let call = connection.begin_call();
         loop {
             let Some(claim) = self.claim.as_ref().filter(|_| len > 0) else { return Ok(()) };
-            let q = &link.ring.queue;
-            if !link.is_sound() || q.is_shut() || q.peer_refuses() {
+            let q = &data_path.ring.queue;
+            if !data_path.is_sound() || q.is_shut() || q.peer_refuses() {
                 return self.copy(len);
             }
-            let tx = connection.tx(link)?;
-            let committed = match connection.due_carrier(link, &tx, tx.calls()) {
+            let tx = connection.tx(data_path)?;
+            let committed = match connection.due_carrier(data_path, &tx, tx.calls()) {
                 Ok(Carrier::Tcp) => {
                     drop(tx);
                     return self.copy(len);
@@ -65,11 +65,15 @@ impl Reserved<'_> {
             drop(tx);
             match committed {
                 Ok(()) => {
-                    connection.show_sent(link);
+                    connection.show_sent(data_path);
                     return Ok(());
                 }
-                Err(Full::Violation(violation)) => return Err(connection.violated(link, violation)),
-                Err(Full::NoRoom) => connection.wait_to_send(link, Carrier::Ring, &limit, &call)?,
+                Err(PublishError::Violation(violation)) => {
+                    return Err(connection.violated(data_path, violation));
+                }
+                Err(PublishError::NoRoom) => {
+                    connection.wait_to_send(data_path, Carrier::Ring, &limit, &call)?
+                }
             }
         }
     }
@@ -93,7 +97,7 @@ impl Drop for Reserved<'_> {
         if let Some(claim) = self.claim.take() {
             let segment = claim.unit();
             drop(claim);
-            self.link.ring.cancel(segment);
+            self.data_path.ring.cancel(segment);
         }
     }
 }
@@ -101,7 +105,7 @@ impl Drop for Reserved<'_> {
 /// Bytes at the head of the ring on loan; the receiving half stays locked meanwhile.
 #[derive(Debug)]
 pub struct HeadLoan<'c> {
-    link: &'c Link,
+    data_path: &'c DataPath,
     rx: Receiving<'c>,
     head: HeadBytes,
 }
@@ -110,7 +114,7 @@ impl HeadLoan<'_> {
     /// They belong to another process, which can change them at any time.
     #[must_use]
     pub fn bytes(&self) -> &[AtomicU8] {
-        self.link.ring.queue.peer().bytes(self.head.offset, self.head.len)
+        self.data_path.ring.queue.peer().bytes(self.head.offset, self.head.len)
     }
 
     /// Takes the first `len` bytes off the ring.
@@ -129,19 +133,19 @@ impl Connection {
     /// # Errors
     /// EAGAIN when the socket does not block; as [`Connection::send`].
     pub fn reserve(&self) -> Result<Option<Reserved<'_>>, Errno> {
-        let Some(link) = self.attached() else { return Ok(None) };
-        let q = &link.ring.queue;
+        let Some(data_path) = self.attached() else { return Ok(None) };
+        let q = &data_path.ring.queue;
         let limit = Limit::send();
         let call = self.begin_call();
-        if q.tx_on_ring() && link.looks_lost() {
-            self.doubt_peer(link)?;
+        if q.tx_on_ring() && data_path.looks_lost() {
+            self.check_peer(data_path)?;
         }
         loop {
-            if !link.is_sound() || q.is_shut() || q.peer_refuses() {
+            if !data_path.is_sound() || q.is_shut() || q.peer_refuses() {
                 return Ok(None);
             }
-            let tx = self.tx(link)?;
-            let segment = match self.due_carrier(link, &tx, tx.calls()) {
+            let tx = self.tx(data_path)?;
+            let segment = match self.due_carrier(data_path, &tx, tx.calls()) {
                 Ok(Carrier::Tcp) => return Ok(None),
                 Ok(Carrier::Ring) => tx.reserve(),
                 Err(full) => Err(full),
@@ -150,11 +154,17 @@ impl Connection {
             match segment {
                 Ok(segment) => {
                     let claim = q.own().claim(segment);
-                    return Ok(Some(Reserved { connection: self, link, claim }));
+                    return Ok(Some(Reserved { connection: self, data_path, claim }));
                 }
-                Err(Full::Violation(violation)) => return Err(self.violated(link, violation)),
-                Err(Full::NoRoom) if limit.forbids(self, false) => return Err(Errno::AGAIN),
-                Err(Full::NoRoom) => self.wait_to_send(link, Carrier::Ring, &limit, &call)?,
+                Err(PublishError::Violation(violation)) => {
+                    return Err(self.violated(data_path, violation));
+                }
+                Err(PublishError::NoRoom) if limit.forbids(self, false) => {
+                    return Err(Errno::AGAIN);
+                }
+                Err(PublishError::NoRoom) => {
+                    self.wait_to_send(data_path, Carrier::Ring, &limit, &call)?
+                }
             }
         }
     }
@@ -166,13 +176,13 @@ impl Connection {
     /// ECONNRESET when the peer has violated the protocol; EAGAIN when this thread was interrupted
     /// in a receive.
     pub fn lend_head(&self) -> Result<Option<HeadLoan<'_>>, Errno> {
-        let Some(link) = self.attached() else { return Ok(None) };
-        if !link.is_sound()
+        let Some(data_path) = self.attached() else { return Ok(None) };
+        if !data_path.is_sound()
             && self.totals().reason == Some(seekwire_protocol::Reason::PeerViolation)
         {
             return Err(Errno::CONNRESET);
         }
-        let rx = self.rx(link)?;
+        let rx = self.rx(data_path)?;
         if self.is_seeking() {
             return Ok(None);
         }
@@ -182,11 +192,11 @@ impl Connection {
             Err(violation) => Err(violation),
         };
         match head {
-            Ok(Some(head)) => Ok(Some(HeadLoan { link, rx, head })),
+            Ok(Some(head)) => Ok(Some(HeadLoan { data_path, rx, head })),
             Ok(None) => Ok(None),
             Err(violation) => {
                 drop(rx);
-                Err(self.violated(link, violation))
+                Err(self.violated(data_path, violation))
             }
         }
     }

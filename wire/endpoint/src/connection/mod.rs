@@ -12,54 +12,55 @@
 //! [`Connection::send`]. So no thread can be asleep in a system call that a byte on the ring would
 //! not end.
 
-mod back;
-mod beside;
 mod call;
+mod call_limit;
+mod close;
+mod control_messages;
 mod cork;
-mod covered;
-mod end;
+mod data_path;
+mod fallback;
 mod forked;
-mod found;
+mod full_ring;
 mod gate;
 mod halves;
 mod holders;
 #[cfg(test)]
 mod impostor;
 mod in_place;
-mod limit;
-mod link;
-mod meet;
-mod messages;
+mod inheritance;
 mod negotiate;
+mod negotiate_link;
 mod negotiation;
-mod next;
-mod number;
+mod next_source;
 mod outcome;
 mod peek;
-mod peer;
+mod peer_liveness;
+mod peer_progress;
 mod plain;
 mod readiness;
 mod recv;
-mod rest;
-#[cfg(test)]
-mod restless;
+mod registry_reports;
+mod ring_sizes;
 mod seek;
 mod send;
 mod settings;
-mod shown;
-mod sizes;
+mod socket_fd;
+mod spill;
+mod spill_in_sets;
+#[cfg(test)]
+mod spurious_wakeups;
 mod state;
-mod taking;
-mod terms;
+mod types;
+mod wait_coverage;
 mod waiters;
 mod waiting;
 
-pub use back::{HandedOver, Until};
 pub use call::{Asleep, Holding};
+pub use fallback::{HandedOver, Until};
 pub use in_place::{HeadLoan, Reserved};
 pub use plain::Plain;
 pub use readiness::SetSpinner;
 pub use seek::{LoanPiece, RangeLoan};
 pub use settings::Settings;
 pub use state::Connection;
-pub use terms::{Interest, Readiness, RecvFlags, SendFlags, Status, Totals};
+pub use types::{Interest, Readiness, RecvFlags, SendFlags, Status, Totals};

@@ -19,8 +19,8 @@
 //! by either of them, or a proof that a third process passes on, proves nothing, because the kernel
 //! attests the sender.
 //!
-//! If the peer's address belongs to another machine, the two ends meet over the link to that
-//! machine ([`super::meet`]).
+//! If the peer's address belongs to another machine, the two ends negotiate over the link to that
+//! machine ([`super::negotiate_link`]).
 //!
 //! Either end uses the ring for its sends only once the other has said "ready" in shared memory,
 //! that is, once no call of the other's can be asleep in the kernel without knowing of the ring.
@@ -32,17 +32,17 @@ use std::sync::atomic::Ordering;
 use seekwire_protocol::offer::{DATAGRAM, Datagram, Message, SlotRef};
 use seekwire_protocol::{FourTuple, Reason, Role};
 use seekwire_transport::queue::Start;
-use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::fd::PrivateFd;
 use seekwire_transport::sys::unix::{Channel, Delivery, Sender};
 use seekwire_transport::sys::{host, limit, socket};
 
-use super::link::Link;
-use super::negotiation::{Negotiation, Pending, Said, Side, all};
+use super::data_path::DataPath;
+use super::negotiation::{LastMessage, LocalMemory, Negotiation, Pending, all};
 use super::state::Connection;
-use crate::across;
 use crate::config::Config;
+use crate::eligibility;
 use crate::fork;
-use crate::permission;
+use crate::machine_links;
 use crate::proof;
 use crate::registry::Registry;
 use crate::rendezvous::{self, Received, Sent};
@@ -67,7 +67,7 @@ impl Connection {
             far.entry.take_signal();
         }
         let config = Config::get();
-        if negotiation.over || !config.enabled || self.link.get().is_some() {
+        if negotiation.over || !config.enabled || self.data_path.get().is_some() {
             self.gate.look_again_after(u32::MAX);
             self.decline();
             return;
@@ -101,7 +101,7 @@ impl Connection {
     pub(super) fn is_negotiating(&self) -> bool {
         self.negotiation.try_lock().map_or(true, |negotiation| {
             negotiation.as_ref().is_some_and(|it| {
-                it.pending.is_some() || it.granted.is_some() || it.meeting.is_some()
+                it.pending.is_some() || it.granted.is_some() || it.over_link.is_some()
             })
         })
     }
@@ -129,6 +129,14 @@ impl Connection {
         let _inside = fork::enter();
         *self.negotiation() = Some(Box::new(Negotiation { over: true, ..Negotiation::default() }));
         self.set_reason(Some(reason));
+        // Both ends may have agreed already, and a call of another thread is the last one inside its
+        // bracket.
+        if let Some(data_path) = self.data_path.get() {
+            data_path.ring.queue.set_tcp_only();
+            if self.is_attached() {
+                self.fall_back_now(data_path, reason);
+            }
+        }
     }
 
     fn advance(&self, negotiation: &mut Negotiation) -> Result<(), Reason> {
@@ -138,16 +146,16 @@ impl Connection {
         let registry = Registry::of_process()?;
         let tuple = self.tuple(negotiation)?;
         let slot = self.enter_registry(registry, &tuple)?;
-        if let Some(link) = across::link_to(SocketAddr::from(tuple.peer).ip()) {
+        if let Some(link) = machine_links::link_to(SocketAddr::from(tuple.peer).ip()) {
             if slot.is_signalled() {
                 // A process that offers memory of this host does not hold the other end.
                 slot.clear_signal();
                 drop(rendezvous::datagrams(slot.slot()));
             }
-            return self.meet(negotiation, &tuple, link?);
+            return self.negotiate_over_link(negotiation, &tuple, link?);
         }
-        if let Some(link) = negotiation.granted.take() {
-            return self.link_if_alone(negotiation, link);
+        if let Some(data_path) = negotiation.granted.take() {
+            return self.join_if_alone(negotiation, data_path);
         }
         if slot.is_signalled() {
             slot.clear_signal();
@@ -202,7 +210,7 @@ impl Connection {
         &self,
         registry: &'static Registry,
         tuple: &FourTuple,
-    ) -> Result<&crate::registry::Slot, Reason> {
+    ) -> Result<&crate::registry::RegistrySlot, Reason> {
         if let Some(slot) = self.slot.get() {
             // A child does not negotiate in its parent's name.
             return if slot.is_ours() { Ok(slot) } else { Err(Reason::Shared) };
@@ -226,7 +234,7 @@ impl Connection {
         tuple: &FourTuple,
         reply: SlotRef,
     ) -> Result<bool, Reason> {
-        if !permission::is_given() {
+        if !eligibility::is_given() {
             return Err(Reason::Bypassed);
         }
         let acceptor = registry.find_acceptor(&tuple.mirrored()).ok_or(Reason::NoPeer)?;
@@ -246,8 +254,11 @@ impl Connection {
         registry.signal(acceptor.slot);
         match sent {
             Sent::Yes => {
-                negotiation.pending =
-                    Some(Pending { channel, peer: acceptor.slot, said: Said::Offer });
+                negotiation.pending = Some(Pending {
+                    channel,
+                    peer: acceptor.slot,
+                    last_message: LastMessage::Offer,
+                });
                 Ok(true)
             }
             Sent::Full => Ok(false),
@@ -279,8 +290,8 @@ impl Connection {
                     channel
                         .send(&datagram, &[memory, doorbell, own_proof.as_fd()])
                         .map_err(|error| unsent(&error))?;
-                    let said = Said::Granted(side, sender);
-                    negotiation.pending = Some(Pending { channel, peer: offerer, said });
+                    let last_message = LastMessage::Granted(side, sender);
+                    negotiation.pending = Some(Pending { channel, peer: offerer, last_message });
                     Ok(())
                 }
                 Err(reason) => {
@@ -304,12 +315,12 @@ impl Connection {
     fn grant(
         &self,
         tuple: &FourTuple,
-        proof: &Placed,
+        proof: &PrivateFd,
         offerer: Sender,
-    ) -> Result<(Side, Placed), Reason> {
+    ) -> Result<(LocalMemory, PrivateFd), Reason> {
         proof::verify(self.fd(), tuple, proof, Some(offerer))?;
         self.may_join()?;
-        Ok((Side::new()?, proof::own(self.fd())?))
+        Ok((LocalMemory::new()?, proof::own(self.fd())?))
     }
 
     /// Handles the other end's answer to this end's last message.
@@ -333,20 +344,19 @@ impl Connection {
             }
         };
         let datagram = bytes.get(..delivery.len).and_then(|bytes| Datagram::decode(bytes).ok());
-        let message =
-            datagram.filter(|said| said.tuple == tuple.mirrored()).map(|said| said.message);
-        match (message, pending.said) {
-            (Some(Message::Granted), Said::Offer) => {
+        let message = datagram.filter(|it| it.tuple == tuple.mirrored()).map(|it| it.message);
+        match (message, pending.last_message) {
+            (Some(Message::Granted), LastMessage::Offer) => {
                 let joined = self.accept(tuple, &pending.channel, pending.peer, delivery);
                 // If this end cannot join, the other one need not keep its memory.
                 drop(pending.channel);
                 registry.signal(pending.peer);
-                self.link_if_alone(negotiation, Box::new(joined?))
+                self.join_if_alone(negotiation, Box::new(joined?))
             }
-            (Some(Message::Joined), Said::Granted(side, offerer)) => {
+            (Some(Message::Joined), LastMessage::Granted(side, offerer)) => {
                 let [memory, doorbell] = all(delivery.descriptors)?;
-                let link = side.join(&memory, doorbell, offerer)?;
-                self.link_if_alone(negotiation, Box::new(link))
+                let data_path = side.join(&memory, doorbell, offerer)?;
+                self.join_if_alone(negotiation, Box::new(data_path))
             }
             (Some(Message::Refused(reason)), _) => {
                 tracing::debug!("{tuple}: refused: {reason}");
@@ -363,31 +373,31 @@ impl Connection {
         channel: &Channel,
         acceptor: SlotRef,
         granted: Delivery,
-    ) -> Result<Link, Reason> {
+    ) -> Result<DataPath, Reason> {
         let [memory, doorbell, proof] = all(granted.descriptors)?;
         let sender = proof::verify(self.fd(), tuple, &proof, granted.sender)?;
-        let side = Side::new()?;
+        let side = LocalMemory::new()?;
         let datagram =
             Datagram { message: Message::Joined, target: acceptor, reply: acceptor, tuple: *tuple };
         channel.send(&datagram.encode(), &side.descriptors()).map_err(|error| unsent(&error))?;
         side.join(&memory, doorbell, sender)
     }
 
-    pub(super) fn link_if_alone(
+    pub(super) fn join_if_alone(
         &self,
         negotiation: &mut Negotiation,
-        link: Box<Link>,
+        data_path: Box<DataPath>,
     ) -> Result<(), Reason> {
         if !self.is_sole_holder() {
-            negotiation.granted = Some(link);
+            negotiation.granted = Some(data_path);
             return Err(Reason::Shared);
         }
-        self.link(*link);
+        self.set_data_path(*data_path);
         Ok(())
     }
 
-    fn link(&self, link: Link) {
-        if self.link.set(link).is_ok() {
+    fn set_data_path(&self, data_path: DataPath) {
+        if self.data_path.set(data_path).is_ok() {
             self.gate.attach();
             if let Some(slot) = self.slot() {
                 rendezvous::forget(slot.slot());
@@ -397,9 +407,9 @@ impl Connection {
 
     /// Runs once the plain phase has ended, in the caller that ended it: no thread is inside a
     /// system call any more, and none uses the ring yet.
-    pub(super) fn begin_attached(&self, link: &Link) {
-        let queue = &link.ring.queue;
-        let _ = link.identity.set(socket::identity(self.fd()));
+    pub(super) fn begin_attached(&self, data_path: &DataPath) {
+        let queue = &data_path.ring.queue;
+        let _ = data_path.identity.set(socket::identity(self.fd()));
         let (sent, received) = self.gate.bytes();
         let kernel = socket::kernel_counts(self.fd()).ok();
         // Unless told otherwise, a peer that makes no room takes the end of our TCP direction for
@@ -413,9 +423,10 @@ impl Connection {
             }
         }
         let reason = match kernel {
+            _ if queue.wants_tcp() => self.reason().or(Some(Reason::Bypassed)),
             // Forked since both ends agreed: the other process knows nothing of the ring.
             _ if !self.is_sole_holder() => Some(Reason::Shared),
-            _ if permission::is_forbidden() => Some(Reason::Bypassed),
+            _ if eligibility::is_forbidden() => Some(Reason::Bypassed),
             _ if self.may_be_waited_for_unseen() => Some(Reason::UnseenWait),
             Some(kernel) if kernel.over => Some(Reason::Over),
             kernel => self

@@ -1,7 +1,9 @@
 //! The state of a connection on its way to shared memory, and this end's memory until then.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
+use seekwire_link::Other;
 use seekwire_protocol::offer::SlotRef;
 use seekwire_protocol::{FourTuple, Reason};
 use seekwire_transport::layout::Geometry;
@@ -9,15 +11,14 @@ use seekwire_transport::mem::{AttachError, Own, Peer};
 use seekwire_transport::queue::{self, QueuePair};
 use seekwire_transport::ring::Ring;
 use seekwire_transport::sys::doorbell::Doorbell;
-use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::fd::PrivateFd;
 use seekwire_transport::sys::thread;
 use seekwire_transport::sys::unix::{Channel, Sender};
 
-use super::link::Link;
-use super::meet::Meeting;
+use super::data_path::{DataPath, Far};
 use crate::config::Config;
 use crate::control_group::Held;
-use crate::{permission, scarcity};
+use crate::{eligibility, scarcity};
 
 /// The progress of an upgrade.
 #[derive(Debug, Default)]
@@ -26,11 +27,11 @@ pub(super) struct Negotiation {
     pub(super) looks: u32,
     pub(super) pending: Option<Pending>,
     /// The negotiation with an end on another machine.
-    pub(super) meeting: Option<Meeting>,
-    /// Both ends have agreed on this link, but this process has forked meanwhile, and the child
-    /// receives from the kernel alone. Until this end reports that it is ready, the other one sends
-    /// by TCP.
-    pub(super) granted: Option<Box<Link>>,
+    pub(super) over_link: Option<LinkNegotiation>,
+    /// Both ends have agreed on this data path, but this process has forked meanwhile, and the
+    /// child receives from the kernel alone. Until this end reports that it is ready, the other one
+    /// sends by TCP.
+    pub(super) granted: Option<Box<DataPath>>,
     /// This end has accepted the connection, and has looked for an offer before in vain.
     pub(super) waited: bool,
     /// No further attempt will be made.
@@ -43,30 +44,66 @@ pub(super) struct Pending {
     pub(super) channel: Channel,
     /// The other end's slot.
     pub(super) peer: SlotRef,
-    pub(super) said: Said,
+    pub(super) last_message: LastMessage,
 }
 
 /// This end's last message.
 #[derive(Debug)]
-pub(super) enum Said {
+pub(super) enum LastMessage {
     Offer,
     /// To this process, which has shown that it holds the other end.
-    Granted(Side, Sender),
+    Granted(LocalMemory, Sender),
 }
 
 /// This end's memory, before it is joined with the peer's.
 #[derive(Debug)]
-pub(super) struct Side {
+pub(super) struct LocalMemory {
     pub(super) own: Own,
-    pub(super) descriptor: Placed,
+    pub(super) descriptor: PrivateFd,
     pub(super) geometry: Geometry,
     pub(super) doorbell: Doorbell,
     pub(super) held: Held,
 }
 
-impl Side {
+/// The progress of this end's negotiation over a link.
+#[derive(Debug)]
+pub(super) struct LinkNegotiation {
+    pub(super) far: Arc<Far>,
+    pub(super) pid: u32,
+    pub(super) step: Step,
+    /// Number of looks for a wake channel that is on its way, for which no notification exists.
+    pub(super) waits: u32,
+    /// Wake channels begun so far.
+    pub(super) attempts: u32,
+    /// The reason that this end has shown for waiting for the other one, or for its refusal.
+    pub(super) explained: Option<Reason>,
+}
+
+/// Its next step.
+#[derive(Debug, Default)]
+pub(super) enum Step {
+    /// Looks for the other end's entry, or waits until it exists.
+    #[default]
+    Looking,
+    /// The wake channel is being connected.
+    Connecting { other: Other, wake_socket: PrivateFd },
+    /// The next step is the other end's.
+    Offered { other: Other, wake_socket: PrivateFd, side: RegionMemory, secret: u128 },
+    /// This end has answered the entry with this nonce, for good: offered, or granted.
+    Answered(u128),
+}
+
+/// This end's memory in a region.
+#[derive(Debug)]
+pub(super) struct RegionMemory {
+    pub(super) own: seekwire_transport::mem::Own,
+    pub(super) geometry: Geometry,
+    pub(super) held: Held,
+}
+
+impl LocalMemory {
     pub(super) fn new() -> Result<Self, Reason> {
-        if !permission::is_given() {
+        if !eligibility::is_given() {
             return Err(Reason::Bypassed);
         }
         let geometry = Config::get().geometry;
@@ -101,10 +138,10 @@ impl Side {
     /// Joins this end with what the peer sent.
     pub(super) fn join(
         self,
-        memory: &Placed,
-        doorbell: Placed,
+        memory: &PrivateFd,
+        doorbell: PrivateFd,
         peer: Sender,
-    ) -> Result<Link, Reason> {
+    ) -> Result<DataPath, Reason> {
         let refuse = |error: &dyn std::fmt::Display| {
             tracing::warn!("process {} offered what cannot be used: {error}", peer.pid);
             Reason::PeerViolation
@@ -123,12 +160,12 @@ impl Side {
         let peer_doorbell = Doorbell::from_peer(doorbell).map_err(|e| refuse(&e))?;
         let queue = QueuePair::new(self.own, self.geometry, memory, geometry);
         let ring = Ring { queue, doorbell: self.doorbell, peer_doorbell };
-        Ok(Link::new(ring, self.held, peer.pid))
+        Ok(DataPath::new(ring, self.held, peer.pid))
     }
 }
 
 /// The descriptors of a message, if none is missing.
-pub(super) fn all<const N: usize>(descriptors: Vec<Placed>) -> Result<[Placed; N], Reason> {
+pub(super) fn all<const N: usize>(descriptors: Vec<PrivateFd>) -> Result<[PrivateFd; N], Reason> {
     descriptors.try_into().map_err(|_| {
         tracing::warn!(
             "no room for what the other end sent; raise the limit on open files (ulimit -n)"

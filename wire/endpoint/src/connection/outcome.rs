@@ -2,7 +2,7 @@
 
 use seekwire_protocol::Carrier;
 
-pub(super) enum Try {
+pub(super) enum RecvOutcome {
     /// This many bytes were moved; 0 is the end of the stream, or a zero-length request.
     Moved(usize),
     /// Nothing more for this call, which has received something: anything further is for the next

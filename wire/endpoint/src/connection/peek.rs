@@ -7,15 +7,15 @@ use seekwire_protocol::Carrier;
 use seekwire_transport::Errno;
 use seekwire_transport::buffer::zeros;
 use seekwire_transport::iov::Scatter;
-use seekwire_transport::sys::doorbell::Ear;
+use seekwire_transport::sys::doorbell::EdgeWatch;
 use seekwire_transport::sys::poll::{self, Events};
 use seekwire_transport::sys::socket::{self, KernelRecv};
 
-use super::limit::Limit;
-use super::link::Link;
-use super::outcome::Try;
+use super::call_limit::Limit;
+use super::data_path::DataPath;
+use super::outcome::RecvOutcome;
 use super::state::Connection;
-use super::terms::RecvFlags;
+use super::types::RecvFlags;
 
 impl Connection {
     /// A receive of no bytes, for which TCP waits until anything wakes it, even if the buffer has
@@ -31,7 +31,7 @@ impl Connection {
             Err(Errno::AGAIN) => {}
             looked => return looked.map(|_| 0),
         }
-        let Some(link) = self.attached().filter(|_| !self.is_seeking()) else {
+        let Some(data_path) = self.attached().filter(|_| !self.is_seeking()) else {
             // By a peek, which takes nothing away from a seek.
             let look = RecvFlags { dont_wait: flags.dont_wait, ..look };
             return match self.recv(&mut [IoSliceMut::new(&mut [0])], look) {
@@ -49,15 +49,16 @@ impl Connection {
             if limit.forbids(self, flags.dont_wait) {
                 return Err(Errno::AGAIN);
             }
-            let carrier = link.ring.queue.carriers().1;
-            match self.wait_to_receive(link, carrier, &limit, None, &call) {
+            let carrier = data_path.ring.queue.carriers().1;
+            match self.wait_to_receive(data_path, carrier, &limit, None, &call) {
                 Ok(_) => {}
                 Err(Errno::INTR) => return Ok(0),
                 Err(Errno::AGAIN) if self.settings.receives_for_a_time() => return Ok(0),
                 Err(error) => return Err(error),
             }
             let news = poll::look(self.fd(), anything)?;
-            let by_ring = link.ring.queue.has_data() || self.has_data_after_switches(link);
+            let by_ring =
+                data_path.ring.queue.has_data() || self.has_data_after_switches(data_path);
             if by_ring || news.read || news.hangup || news.dead || self.is_seeking() {
                 return Ok(0);
             }
@@ -68,7 +69,7 @@ impl Connection {
     #[cold]
     pub(super) fn peek(
         &self,
-        link: &Link,
+        data_path: &DataPath,
         bufs: &mut [IoSliceMut<'_>],
         flags: RecvFlags,
     ) -> Result<usize, Errno> {
@@ -79,19 +80,22 @@ impl Connection {
         let limit = Limit::receive();
         let call = self.begin_call();
         let mut seen_before = 0;
-        let mut ear: Option<Ear> = None;
+        let mut edge_watch: Option<EdgeWatch> = None;
         // Whether no more could come when the last look began.
         let mut has_ended = false;
         loop {
-            ear.iter().for_each(Ear::forget);
-            let mark = link.ring.queue.published_mark();
-            let (seen, carrier) = match self.try_recv(link, &mut Scatter::new(bufs), flags, true)? {
-                Try::Moved(0) | Try::Over => return Ok(0),
-                Try::Moved(n) if n < room => (self.peek_across(link, bufs)?.max(n), Carrier::Ring),
-                Try::Moved(n) => (n, Carrier::Ring),
-                Try::Wait(carrier) => (0, carrier),
-                Try::Seeking => return self.recv_seeking(bufs, flags),
-            };
+            edge_watch.iter().for_each(EdgeWatch::forget);
+            let mark = data_path.ring.queue.published_mark();
+            let (seen, carrier) =
+                match self.try_recv(data_path, &mut Scatter::new(bufs), flags, true)? {
+                    RecvOutcome::Moved(0) | RecvOutcome::Over => return Ok(0),
+                    RecvOutcome::Moved(n) if n < room => {
+                        (self.peek_both(data_path, bufs)?.max(n), Carrier::Ring)
+                    }
+                    RecvOutcome::Moved(n) => (n, Carrier::Ring),
+                    RecvOutcome::Wait(carrier) => (0, carrier),
+                    RecvOutcome::Seeking => return self.recv_seeking(bufs, flags),
+                };
             if seen >= self.enough(room, flags) {
                 return Ok(seen);
             }
@@ -102,25 +106,25 @@ impl Connection {
             if self.is_receive_shut() || (has_ended && seen > 0) {
                 return Ok(seen);
             }
-            if !has_ended && self.has_ended(link) {
+            if !has_ended && self.has_ended(data_path) {
                 has_ended = true;
                 continue;
             }
             if limit.forbids(self, flags.dont_wait) {
                 return stop(Errno::AGAIN);
             }
-            if seen > 0 && self.is_at_mark(link, seen)? {
+            if seen > 0 && self.is_at_mark(data_path, seen)? {
                 return Ok(seen);
             }
             let marked = (seen > 0).then_some(mark);
-            let waited = match &ear {
-                Some(ear) if seen > 0 => self.wait_to_see(link, mark, ear, &limit, &call),
-                _ => match self.wait_to_receive(link, carrier, &limit, marked, &call) {
-                    // The kernel has bytes that were seen already, and would end every sleep. An
-                    // ear wakes only for new ones.
-                    Ok(true) if seen == seen_before => match Ear::new(self.fd()) {
-                        Ok(hears) => {
-                            ear = Some(hears);
+            let waited = match &edge_watch {
+                Some(watch) if seen > 0 => self.wait_to_see(data_path, mark, watch, &limit, &call),
+                _ => match self.wait_to_receive(data_path, carrier, &limit, marked, &call) {
+                    // The kernel has bytes that were seen already, and would end every sleep.
+                    // An edge watch wakes only for new ones.
+                    Ok(true) if seen == seen_before => match EdgeWatch::new(self.fd()) {
+                        Ok(watch) => {
+                            edge_watch = Some(watch);
                             Ok(())
                         }
                         Err(_) => self.wait_a_moment(&limit, &call, None),
@@ -137,21 +141,21 @@ impl Connection {
 
     /// Whether an urgent byte follows the bytes seen by TCP: the kernel returns those before it,
     /// however many are wanted.
-    fn is_at_mark(&self, link: &Link, seen: usize) -> Result<bool, Errno> {
+    fn is_at_mark(&self, data_path: &DataPath, seen: usize) -> Result<bool, Errno> {
         // FIONREAD counts up to an urgent byte.
-        Ok(link.ring.queue.carriers().1 == Carrier::Tcp
+        Ok(data_path.ring.queue.carriers().1 == Carrier::Tcp
             && poll::is_urgent(self.fd()) == Ok(true)
             && socket::unread(self.fd())? == seen)
     }
 
-    fn peek_across(&self, link: &Link, bufs: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
+    fn peek_both(&self, data_path: &DataPath, bufs: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
         let room: usize = bufs.iter().map(|buf| buf.len()).sum();
-        let rx = self.rx(link)?;
+        let rx = self.rx(data_path)?;
         let mut scatter = Scatter::new(bufs);
-        self.peek_rest(&mut scatter)?;
+        self.peek_spill(&mut scatter)?;
         const LITTLE: usize = 16 << 10;
         let mut by_tcp = Vec::new();
-        let looked = rx.peek_across(&mut scatter, || {
+        let looked = rx.peek_both(&mut scatter, || {
             // A buffer may be larger than all that the kernel can hold. If memory is short, the
             // peek returns less.
             let there =
@@ -167,13 +171,13 @@ impl Connection {
             &by_tcp
         });
         drop(rx);
-        looked.map_err(|violation| self.violated(link, violation))?;
+        looked.map_err(|violation| self.violated(data_path, violation))?;
         Ok(scatter.filled())
     }
 
     /// Whether no more bytes can come.
-    fn has_ended(&self, link: &Link) -> bool {
-        let q = &link.ring.queue;
+    fn has_ended(&self, data_path: &DataPath) -> bool {
+        let q = &data_path.ring.queue;
         let hangup = Events { hangup: true, ..Events::default() };
         let looked = poll::look(self.fd(), hangup);
         let has_hung_up = looked.is_ok_and(|events| events.hangup || events.dead);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::gate::{CALLER, RECEIVER, Shut};
 use super::state::Connection;
 use crate::fork;
-use crate::registry::Slot;
+use crate::registry::RegistrySlot;
 
 /// A bracket around system calls on the socket; left when dropped.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ impl Connection {
 
     #[inline]
     fn is_signalled(&self) -> bool {
-        self.slot.get().is_some_and(Slot::is_signalled)
+        self.slot.get().is_some_and(RegistrySlot::is_signalled)
             || self.far.get().is_some_and(|far| far.entry.is_signalled())
     }
 
@@ -129,21 +129,21 @@ impl Connection {
         if !self.gate.may_attach() || self.is_closed() {
             return;
         }
-        let Some(link) = self.link.get() else { return };
+        let Some(data_path) = self.data_path.get() else { return };
         // A forked process finds either all of it done, or nothing.
         let _inside = fork::enter();
         // Other threads use the ring as soon as the gate allows: until the ring knows the position
         // of TCP, they wait for its halves, which are locked here before. A signal handler that
         // interrupted this code leaves it to that.
-        let (Ok(rx), Ok(tx)) = (self.rx(link), self.tx(link)) else { return };
+        let (Ok(rx), Ok(tx)) = (self.rx(data_path), self.tx(data_path)) else { return };
         self.read_settings();
-        self.share_messages(link);
+        self.share_messages(data_path);
         if self.gate.try_attach() {
-            self.begin_attached(link);
+            self.begin_attached(data_path);
             drop((rx, tx));
             self.watch_ring();
             // The peer may be asleep with something to send.
-            link.ring.peer_doorbell.ring();
+            data_path.ring.peer_doorbell.ring();
         }
     }
 }
@@ -172,7 +172,7 @@ impl Plain<'_> {
     }
 
     #[inline]
-    fn slot(&self) -> Option<&Slot> {
+    fn slot(&self) -> Option<&RegistrySlot> {
         let shown = self.connection.gate.shown.load(Ordering::Relaxed);
         self.connection.slot.get().filter(|_| shown)
     }

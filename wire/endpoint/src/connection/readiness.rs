@@ -7,9 +7,9 @@ use seekwire_transport::spin::{PeerPlace, Seen, Spinner};
 use seekwire_transport::sys::poll::Events;
 use seekwire_transport::sys::{Fd, socket};
 
-use super::link::Link;
+use super::data_path::DataPath;
 use super::state::Connection;
-use super::terms::{Interest, Readiness};
+use super::types::{Interest, Readiness};
 use crate::config::Config;
 
 /// Spins on behalf of a caller that watches several connections, and learns whether that is
@@ -44,28 +44,28 @@ impl Connection {
     #[must_use]
     pub fn readiness_for(&self, want: Interest) -> Readiness {
         if want.write {
-            if let Some(link) = self.attached() {
-                if link.tx_on_ring() && !link.ring.queue.has_room() {
+            if let Some(data_path) = self.attached() {
+                if data_path.tx_on_ring() && !data_path.ring.queue.has_room() {
                     // The next send returns the error, if any.
-                    let _ = self.overflow_if_due(link, false);
+                    let _ = self.overflow_if_due(data_path, false);
                 }
             }
         }
-        let drained = self.has_drained() || self.has_rest();
-        let Some(link) = self.attached() else {
+        let drained = self.has_drained() || self.has_spill();
+        let Some(data_path) = self.attached() else {
             return Readiness { read: drained, ..Readiness::default() };
         };
-        self.look_after(link);
-        let q = &link.ring.queue;
-        if !link.is_sound() {
+        self.look_after(data_path);
+        let q = &data_path.ring.queue;
+        if !data_path.is_sound() {
             return Readiness { read: true, write: true, end: true, ..Readiness::default() };
         }
         if q.to_retransmit() > 0 {
-            self.attend();
+            self.service_peer();
         }
-        let tx_on_ring = link.tx_on_ring();
+        let tx_on_ring = data_path.tx_on_ring();
         let read =
-            drained || q.has_data() || (q.has_record() && self.has_data_after_switches(link));
+            drained || q.has_data() || (q.has_record() && self.has_data_after_switches(data_path));
         let end = q.peer_has_closed() || (read && !drained && q.has_end());
         Readiness {
             read,
@@ -82,22 +82,22 @@ impl Connection {
     #[must_use]
     pub fn has_end_to_tell(&self) -> bool {
         self.is_receive_shut()
-            || self.attached().is_some_and(|link| {
-                link.ring.queue.peer_is_shut() || link.ring.queue.peer_has_closed()
+            || self.attached().is_some_and(|data_path| {
+                data_path.ring.queue.peer_is_shut() || data_path.ring.queue.peer_has_closed()
             })
     }
 
     /// Takes switches off the head of the ring to see what comes after them.
     #[cold]
-    pub(super) fn has_data_after_switches(&self, link: &Link) -> bool {
-        let Ok(rx) = self.rx(link) else { return false };
+    pub(super) fn has_data_after_switches(&self, data_path: &DataPath) -> bool {
+        let Ok(rx) = self.rx(data_path) else { return false };
         let step = rx.step();
         drop(rx);
         match step {
             Ok(RxStep::Ring | RxStep::End) => true,
             Ok(_) => false,
             Err(violation) => {
-                self.violated(link, violation);
+                self.violated(data_path, violation);
                 true
             }
         }
@@ -108,12 +108,12 @@ impl Connection {
     /// Returns what is ready already: then do not sleep, unless only news counts (edge-triggered
     /// epoll).
     pub fn arm(&self, want: Interest) -> Readiness {
-        if let Some(link) = self.attached() {
-            link.ring.make_room(0);
-            self.attend();
-            link.ring.arm(events(want));
+        if let Some(data_path) = self.attached() {
+            data_path.ring.make_room(0);
+            self.service_peer();
+            data_path.ring.arm(events(want));
         } else if want.read {
-            self.arm_found();
+            self.arm_spill();
         }
         self.readiness_for(want)
     }
@@ -121,55 +121,57 @@ impl Connection {
     /// As [`Connection::arm`], for a caller that is armed already and goes back to sleep: the peer,
     /// which rings once for each request, rings again.
     pub fn rearm(&self, want: Interest) {
-        if let Some(link) = self.attached() {
-            link.ring.make_room(u64::from(want.read) + u64::from(want.write));
-            self.attend();
-            link.ring.rearm(events(want));
+        if let Some(data_path) = self.attached() {
+            data_path.ring.make_room(u64::from(want.read) + u64::from(want.write));
+            self.service_peer();
+            data_path.ring.rearm(events(want));
         }
     }
 
     /// Undoes [`Connection::arm`].
     pub fn disarm(&self, want: Interest) {
-        if let Some(link) = self.attached() {
-            link.ring.disarm(events(want));
+        if let Some(data_path) = self.attached() {
+            data_path.ring.disarm(events(want));
         } else if want.read {
-            self.disarm_found();
+            self.disarm_spill();
         }
     }
 
     /// The doorbell's descriptor, readable once it was rung; `None` before the connection is
-    /// attached or seeking, or its rest [is watched](Self::watch_rest). Once the connection seeks,
-    /// it is another descriptor, which is also readable while the next byte is in library memory.
+    /// attached or seeking, or its spill [is watched](Self::watch_spill). Once the connection
+    /// seeks, it is another descriptor, which is also readable while the next byte is in library
+    /// memory.
     #[must_use]
     pub fn doorbell(&self) -> Option<Fd> {
-        self.peers_doorbell().or_else(|| self.found_doorbell())
+        self.peers_doorbell().or_else(|| self.spill_doorbell())
     }
 
     fn peers_doorbell(&self) -> Option<Fd> {
-        self.seek_doorbell().or_else(|| self.attached().map(|link| link.ring.doorbell.fd()))
+        self.seek_doorbell()
+            .or_else(|| self.attached().map(|data_path| data_path.ring.doorbell.fd()))
     }
 
     /// As [`Connection::doorbell`], for a caller that wants nothing but this: bytes in library
-    /// memory wake only callers that want to read. Nobody waits in this way for a rest that was
+    /// memory wake only callers that want to read. Nobody waits in this way for a spill that was
     /// found.
     #[must_use]
     pub fn doorbell_for(&self, want: Interest) -> Option<Fd> {
         if want.read {
             self.peers_doorbell()
         } else {
-            self.attached().map(|link| link.ring.doorbell.fd())
+            self.attached().map(|data_path| data_path.ring.doorbell.fd())
         }
     }
 
     /// Silences the doorbell. Not needed if it is watched edge-triggered.
     pub fn quiet_doorbell(&self) {
-        if let Some(link) = self.attached() {
-            link.ring.doorbell.quiet();
+        if let Some(data_path) = self.attached() {
+            data_path.ring.doorbell.quiet();
             // It may have rung for other armed waiters.
-            link.ring.disarm(Events::default());
-            self.call_others_again(link);
+            data_path.ring.disarm(Events::default());
+            self.call_others_again(data_path);
         } else {
-            self.quiet_found();
+            self.quiet_spill();
         }
     }
 
@@ -190,19 +192,19 @@ impl Connection {
     }
 
     /// Rings the doorbell again if it was silenced while it rang for others.
-    pub(super) fn call_others_again(&self, link: &Link) {
+    pub(super) fn call_others_again(&self, data_path: &DataPath) {
         if self.others_are_called() {
-            link.ring.doorbell.ring();
+            data_path.ring.doorbell.ring();
         }
     }
 
     /// Wakes this end's own waiters.
     pub fn ring_own_doorbell(&self) {
-        if let Some(link) = self.attached() {
-            link.ring.doorbell.ring();
+        if let Some(data_path) = self.attached() {
+            data_path.ring.doorbell.ring();
         } else {
             self.ring_seek_doorbell();
-            self.ring_found();
+            self.ring_spill();
         }
     }
 
@@ -210,7 +212,7 @@ impl Connection {
     #[inline]
     #[must_use]
     pub fn data_mark(&self) -> u64 {
-        self.attached().map_or(0, |link| link.ring.queue.data_mark())
+        self.attached().map_or(0, |data_path| data_path.ring.queue.data_mark())
     }
 
     /// The part of the mark that only bytes change. If the direction is on TCP, the kernel reports
@@ -225,7 +227,7 @@ impl Connection {
     #[inline]
     #[must_use]
     pub fn peer_has_sent_by_tcp(&self) -> bool {
-        self.attached().is_some_and(|link| link.ring.queue.peer_has_sent_by_tcp())
+        self.attached().is_some_and(|data_path| data_path.ring.queue.peer_has_sent_by_tcp())
     }
 
     /// Changes whenever the kernel has received bytes or the end of the stream. `None` if the

@@ -12,25 +12,25 @@ use seekwire_transport::ring::Calls;
 use seekwire_transport::sys::poll::{self, Events};
 use seekwire_transport::sys::socket::{self, Control, KernelRecv};
 
-use super::limit::Limit;
-use super::link::Link;
-use super::next::{Next, between_looks};
-use super::outcome::Try;
+use super::call_limit::Limit;
+use super::data_path::DataPath;
+use super::next_source::{NextSource, between_looks};
+use super::outcome::RecvOutcome;
 use super::state::Connection;
-use super::terms::RecvFlags;
+use super::types::RecvFlags;
 
-pub(super) enum Failure {
+pub(super) enum RecvFailure {
     Violation(Violation),
     Kernel(Errno),
 }
 
-impl From<Errno> for Failure {
+impl From<Errno> for RecvFailure {
     fn from(error: Errno) -> Self {
         Self::Kernel(error)
     }
 }
 
-impl From<Violation> for Failure {
+impl From<Violation> for RecvFailure {
     fn from(violation: Violation) -> Self {
         Self::Violation(violation)
     }
@@ -62,11 +62,11 @@ impl Connection {
         if self.is_seeking() {
             return self.recv_seeking(bufs, flags);
         }
-        let Some(link) = self.attached() else {
-            return self.recv_found_rest(bufs, flags);
+        let Some(data_path) = self.attached() else {
+            return self.recv_found_spill(bufs, flags);
         };
         if flags.peek {
-            return self.peek(link, bufs, flags);
+            return self.peek(data_path, bufs, flags);
         }
         let mut scatter = Scatter::new(bufs).with_control(control);
         if scatter.remaining() == 0 {
@@ -79,42 +79,44 @@ impl Connection {
         let mut enough = self.enough(room, flags);
         // A call that is going to sleep need not ask the kernel's socket first: poll does.
         let mut asks_kernel = flags.dont_wait || self.settings.is_nonblocking();
-        if enough > 1 && link.ring.queue.unread() < enough && !limit.forbids(self, flags.dont_wait)
+        if enough > 1
+            && data_path.ring.queue.unread() < enough
+            && !limit.forbids(self, flags.dont_wait)
         {
             call.hold_signals();
         }
         loop {
-            let tried = self.try_recv(link, &mut scatter, flags, asks_kernel);
+            let tried = self.try_recv(data_path, &mut scatter, flags, asks_kernel);
             let received = scatter.filled();
             let stop = |error| if received > 0 { Ok(received) } else { Err(error) };
             let carrier = match tried {
-                Ok(Try::Moved(0) | Try::Over) => return Ok(received),
-                Ok(Try::Moved(_)) if received >= enough => {
-                    if scatter.remaining() == 0 || !self.goes_on_elsewhere(link) {
+                Ok(RecvOutcome::Moved(0) | RecvOutcome::Over) => return Ok(received),
+                Ok(RecvOutcome::Moved(_)) if received >= enough => {
+                    if scatter.remaining() == 0 || !self.goes_on_elsewhere(data_path) {
                         return Ok(received);
                     }
                     continue;
                 }
-                Ok(Try::Moved(_)) => {
+                Ok(RecvOutcome::Moved(_)) => {
                     call.moved();
                     continue;
                 }
-                Ok(Try::Wait(_)) if received > 0 && received >= enough => {
+                Ok(RecvOutcome::Wait(_)) if received > 0 && received >= enough => {
                     return Ok(received);
                 }
-                Ok(Try::Wait(carrier)) => carrier,
-                Ok(Try::Seeking) => return self.go_on_seeking(&mut scatter, flags, &limit),
+                Ok(RecvOutcome::Wait(carrier)) => carrier,
+                Ok(RecvOutcome::Seeking) => return self.go_on_seeking(&mut scatter, flags, &limit),
                 Err(error) => return stop(error),
             };
             if self.is_receive_shut() {
                 return if received > 0 { Ok(received) } else { self.end_of_shut() };
             }
             if limit.forbids(self, flags.dont_wait) {
-                self.look_after(link);
+                self.look_after(data_path);
                 return stop(Errno::AGAIN);
             }
-            let is_first = !limit.is_known();
-            match self.wait_to_receive(link, carrier, &limit, None, &call) {
+            let is_first = !limit.is_set();
+            match self.wait_to_receive(data_path, carrier, &limit, None, &call) {
                 Ok(socket_is_ready) => {
                     asks_kernel |= socket_is_ready;
                     if is_first {
@@ -129,23 +131,23 @@ impl Connection {
     /// Whether the next bytes can be received at once, by the other carrier: a program that watches
     /// edges takes a short receive for the last bytes.
     #[inline]
-    fn goes_on_elsewhere(&self, link: &Link) -> bool {
-        link.ring.queue.has_record()
-            && (link.ring.queue.has_data()
-                || self.has_data_after_switches(link)
+    fn goes_on_elsewhere(&self, data_path: &DataPath) -> bool {
+        data_path.ring.queue.has_record()
+            && (data_path.ring.queue.has_data()
+                || self.has_data_after_switches(data_path)
                 || socket::unread(self.fd()).is_ok_and(|bytes| bytes > 0))
     }
 
     /// For a call that has received something and finds no more: whether the kernel's socket has
     /// news, such as an error, the end, or an urgent byte. Then the call returns. The news stays
     /// there for the next call, since the kernel reports an error only once.
-    fn behind_bytes(&self, carrier: Carrier) -> Try {
+    fn behind_bytes(&self, carrier: Carrier) -> RecvOutcome {
         let news = Events { read: true, hangup: true, ..Events::default() };
         let has_news = poll::look(self.fd(), news)
             .map_or(true, |events| events.read || events.hangup || events.dead)
             // Bytes that have come by TCP meanwhile are no news: they can be received.
             && (carrier == Carrier::Ring || socket::unread(self.fd()).unwrap_or(0) == 0);
-        if has_news { Try::Over } else { Try::Wait(carrier) }
+        if has_news { RecvOutcome::Over } else { RecvOutcome::Wait(carrier) }
     }
 
     pub(super) fn enough(&self, room: usize, flags: RecvFlags) -> usize {
@@ -157,35 +159,35 @@ impl Connection {
     #[inline]
     pub(super) fn try_recv(
         &self,
-        link: &Link,
+        data_path: &DataPath,
         scatter: &mut Scatter<'_, '_>,
         flags: RecvFlags,
         asks_kernel: bool,
-    ) -> Result<Try, Errno> {
-        if link.is_violated() {
+    ) -> Result<RecvOutcome, Errno> {
+        if data_path.is_violated() {
             return Err(Errno::CONNRESET);
         }
-        let tried = link.ring.receive_with(|rx, calls| {
+        let received = data_path.ring.receive_with(|rx, calls| {
             self.inherit(rx);
             if self.is_seeking() {
                 // The first seek came after this call began.
                 return None;
             }
-            Some(self.step(link, (rx, calls), scatter, flags, asks_kernel))
+            Some(self.step(data_path, rx, calls, scatter, flags, asks_kernel))
         });
-        let Some(tried) = tried.ok_or(Errno::AGAIN)? else { return Ok(Try::Seeking) };
-        if link.has_lost_memory() {
-            return Err(self.violated(link, Violation));
+        let Some(received) = received.ok_or(Errno::AGAIN)? else { return Ok(RecvOutcome::Seeking) };
+        if data_path.has_lost_memory() {
+            return Err(self.violated(data_path, Violation));
         }
-        match tried {
+        match received {
             Ok(tried) => {
-                self.show_received(link);
+                self.show_received(data_path);
                 Ok(tried)
             }
-            Err(Failure::Violation(violation)) => Err(self.violated(link, violation)),
-            Err(Failure::Kernel(error)) => {
+            Err(RecvFailure::Violation(violation)) => Err(self.violated(data_path, violation)),
+            Err(RecvFailure::Kernel(error)) => {
                 if error != Errno::STALE {
-                    self.note_end(link);
+                    self.note_end(data_path);
                 }
                 Err(error)
             }
@@ -195,20 +197,21 @@ impl Connection {
     #[inline]
     fn step(
         &self,
-        link: &Link,
-        (rx, calls): (&Rx<'_, Own, Peer>, &Calls),
+        data_path: &DataPath,
+        rx: &Rx<'_, Own, Peer>,
+        calls: &Calls,
         scatter: &mut Scatter<'_, '_>,
         flags: RecvFlags,
         asks_kernel: bool,
-    ) -> Result<Try, Failure> {
-        if link.ring.queue.rest() != 0 {
-            if let n @ 1.. = self.recv_rest(link, scatter, flags)? {
-                return Ok(Try::Moved(n));
+    ) -> Result<RecvOutcome, RecvFailure> {
+        if data_path.ring.queue.spill_len() != 0 {
+            if let n @ 1.. = self.recv_spill(data_path, scatter, flags)? {
+                return Ok(RecvOutcome::Moved(n));
             }
         }
         loop {
-            match Next::of(rx)? {
-                Next::Ring => {
+            match NextSource::of(rx)? {
+                NextSource::Ring => {
                     let n = match flags {
                         RecvFlags { peek: true, .. } => rx.peek(scatter)?,
                         RecvFlags { truncate: true, .. } => {
@@ -218,57 +221,61 @@ impl Connection {
                         }
                         _ => rx.pull(scatter)?,
                     };
-                    return Ok(Try::Moved(n));
+                    return Ok(RecvOutcome::Moved(n));
                 }
                 // If bytes came for this end, which is shut down both ways, TCP has reset the
                 // connection, perhaps before the peer ended it.
-                Next::End if scatter.filled() == 0 && link.ring.queue.refuses() => {
-                    return self.end_of_shut().map(Try::Moved).map_err(Failure::Kernel);
+                NextSource::End if scatter.filled() == 0 && data_path.ring.queue.refuses() => {
+                    return self.end_of_shut().map(RecvOutcome::Moved).map_err(RecvFailure::Kernel);
                 }
-                Next::End => return Ok(Try::Moved(0)),
-                Next::Tcp(bound) => {
-                    return self.recv_by_tcp(link, (rx, calls), scatter, flags, bound);
+                NextSource::End => return Ok(RecvOutcome::Moved(0)),
+                NextSource::Tcp(bound) => {
+                    return self.recv_by_tcp(data_path, rx, calls, scatter, flags, bound);
                 }
-                Next::TcpUnbounded(announced) => {
-                    let read = self.recv_by_tcp(link, (rx, calls), scatter, flags, u64::MAX);
+                NextSource::TcpUnbounded(announced) => {
+                    let read = self.recv_by_tcp(data_path, rx, calls, scatter, flags, u64::MAX);
                     drop(announced);
                     match read {
-                        Ok(Try::Moved(0) | Try::Over) if rx.has_more() => {}
-                        Ok(Try::Moved(0)) => {
-                            return self.end_of_stream(link, rx);
+                        Ok(RecvOutcome::Moved(0) | RecvOutcome::Over) if rx.has_more() => {}
+                        Ok(RecvOutcome::Moved(0)) => {
+                            return self.end_of_stream(data_path, rx);
                         }
                         read => return read,
                     }
                 }
-                Next::Empty if !asks_kernel => return Ok(Try::Wait(Carrier::Ring)),
-                Next::Empty if scatter.filled() > 0 => {
-                    let said = self.behind_bytes(Carrier::Ring);
+                NextSource::Empty if !asks_kernel => return Ok(RecvOutcome::Wait(Carrier::Ring)),
+                NextSource::Empty if scatter.filled() > 0 => {
+                    let outcome = self.behind_bytes(Carrier::Ring);
                     // Bytes that the peer published before the end come first.
                     if !rx.has_more() {
-                        return Ok(said);
+                        return Ok(outcome);
                     }
                 }
-                Next::Empty => {
-                    if let Some(error) = link.take_untold() {
-                        return Err(Failure::Kernel(error));
+                NextSource::Empty => {
+                    if let Some(error) = data_path.take_kept_error() {
+                        return Err(RecvFailure::Kernel(error));
                     }
                     between_looks();
                     // The end of TCP ends the stream, unless the peer published something before
                     // it.
                     let mut one = [0];
                     match socket::recv(self.fd(), &mut one, KernelRecv::PEEK) {
-                        Err(Errno::AGAIN) if !rx.has_more() => return Ok(Try::Wait(Carrier::Ring)),
+                        Err(Errno::AGAIN) if !rx.has_more() => {
+                            return Ok(RecvOutcome::Wait(Carrier::Ring));
+                        }
                         Err(Errno::AGAIN) | Ok(_) if rx.has_more() => {}
                         Err(error) if rx.has_more() => {
-                            link.keep_untold(error);
+                            data_path.keep_error(error);
                         }
-                        _ if self.is_stale(link) => return Err(Failure::Kernel(Errno::STALE)),
+                        _ if self.is_stale(data_path) => {
+                            return Err(RecvFailure::Kernel(Errno::STALE));
+                        }
                         // Bytes that the peer held back come before the end. The hold may have
                         // expired since the last look.
-                        Ok(0) if link.ring.queue.unhold() => {}
-                        Ok(0) => return self.end_of_stream(link, rx),
-                        Ok(_) => return Err(Failure::Violation(Violation)),
-                        Err(error) => return Err(Failure::Kernel(error)),
+                        Ok(0) if data_path.ring.queue.unhold() => {}
+                        Ok(0) => return self.end_of_stream(data_path, rx),
+                        Ok(_) => return Err(RecvFailure::Violation(Violation)),
+                        Err(error) => return Err(RecvFailure::Kernel(error)),
                     }
                 }
             }
@@ -277,18 +284,19 @@ impl Connection {
 
     fn recv_by_tcp(
         &self,
-        link: &Link,
-        (rx, calls): (&Rx<'_, Own, Peer>, &Calls),
+        data_path: &DataPath,
+        rx: &Rx<'_, Own, Peer>,
+        calls: &Calls,
         scatter: &mut Scatter<'_, '_>,
         flags: RecvFlags,
         bound: u64,
-    ) -> Result<Try, Failure> {
-        if rx.void_left() > 0 && !self.discard_void(rx).map_err(Failure::Kernel)? {
-            return Ok(Try::Wait(Carrier::Tcp));
+    ) -> Result<RecvOutcome, RecvFailure> {
+        if rx.discard_left() > 0 && !self.discard_recalled(rx).map_err(RecvFailure::Kernel)? {
+            return Ok(RecvOutcome::Wait(Carrier::Tcp));
         }
         if scatter.filled() > 0 {
             if socket::is_at_mark(self.fd()) {
-                return Ok(Try::Over);
+                return Ok(RecvOutcome::Over);
             }
             if socket::unread(self.fd()) == Ok(0) {
                 return Ok(self.behind_bytes(Carrier::Tcp));
@@ -310,14 +318,22 @@ impl Connection {
                 Some(control) => socket::recv_message(self.fd(), room, how, control),
             };
             match received {
-                Ok(0) if moved > 0 => return Ok(Try::Moved(moved)),
-                Ok(0) if bound != u64::MAX => return Err(Failure::Kernel(Errno::CONNRESET)),
+                Ok(0) if moved > 0 => return Ok(RecvOutcome::Moved(moved)),
+                // The bytes have not arrived yet, and this end does not want them.
+                Ok(0)
+                    if bound != u64::MAX
+                        && self.is_receive_shut()
+                        && !socket::ends(self.fd()).peers =>
+                {
+                    return Ok(RecvOutcome::Moved(0));
+                }
+                Ok(0) if bound != u64::MAX => return Err(RecvFailure::Kernel(Errno::CONNRESET)),
                 Ok(n) => {
                     if !flags.peek {
                         rx.received_by_tcp(n);
                         // Bytes that the peer put on the ring after these can be read from now on,
                         // and it rang for them before: waiters have to be woken again.
-                        if n as u64 == left && link.ring.queue.has_readers() {
+                        if n as u64 == left && data_path.ring.queue.has_readers() {
                             calls.own();
                         }
                     }
@@ -330,12 +346,12 @@ impl Connection {
                         || socket::unread(self.fd()).unwrap_or(0) == 0
                         || socket::is_at_mark(self.fd())
                     {
-                        return Ok(Try::Moved(moved));
+                        return Ok(RecvOutcome::Moved(moved));
                     }
                 }
-                Err(_) if moved > 0 => return Ok(Try::Moved(moved)),
-                Err(Errno::AGAIN) => return Ok(Try::Wait(Carrier::Tcp)),
-                Err(error) => return Err(Failure::Kernel(error)),
+                Err(_) if moved > 0 => return Ok(RecvOutcome::Moved(moved)),
+                Err(Errno::AGAIN) => return Ok(RecvOutcome::Wait(Carrier::Tcp)),
+                Err(error) => return Err(RecvFailure::Kernel(error)),
             }
         }
     }
@@ -353,22 +369,24 @@ impl Connection {
                 unread => return unread,
             }
         }
-        let rest = usize::try_from(self.rest_left()?).unwrap_or(usize::MAX);
-        let Some(link) = self.attached() else { return Ok(rest + socket::unread(self.fd())?) };
-        let q = &link.ring.queue;
+        let spilled = usize::try_from(self.spill_left()?).unwrap_or(usize::MAX);
+        let Some(data_path) = self.attached() else {
+            return Ok(spilled + socket::unread(self.fd())?);
+        };
+        let q = &data_path.ring.queue;
         if q.is_holding() && socket::ends(self.fd()).peers {
             q.unhold();
         }
-        let Ok(rx) = self.rx(link) else {
+        let Ok(rx) = self.rx(data_path) else {
             // A signal handler that interrupted a receive cannot lock the half: an estimate.
-            return Ok(rest + q.unread() + socket::unread(self.fd()).unwrap_or(0));
+            return Ok(spilled + q.unread() + socket::unread(self.fd()).unwrap_or(0));
         };
         let step = rx.step();
         // The bytes of the carrier that comes next, and those of the other one if they follow
         // without a gap.
         let by_tcp = || {
-            let void = usize::try_from(rx.void_left()).unwrap_or(usize::MAX);
-            socket::unread(self.fd()).unwrap_or(0).saturating_sub(void)
+            let discards = usize::try_from(rx.discard_left()).unwrap_or(usize::MAX);
+            socket::unread(self.fd()).unwrap_or(0).saturating_sub(discards)
         };
         let unread = match step {
             Ok(RxStep::Ring) => q.unread() + by_tcp(),
@@ -382,8 +400,8 @@ impl Connection {
         };
         drop(rx);
         match step {
-            Ok(_) => Ok(rest + unread),
-            Err(violation) => Err(self.violated(link, violation)),
+            Ok(_) => Ok(spilled + unread),
+            Err(violation) => Err(self.violated(data_path, violation)),
         }
     }
 }

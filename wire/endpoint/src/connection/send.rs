@@ -7,23 +7,23 @@ use seekwire_protocol::Carrier;
 use seekwire_transport::Errno;
 use seekwire_transport::iov::Gather;
 use seekwire_transport::mem::{Own, Peer};
-use seekwire_transport::queue::{Full, Tx, Violation};
+use seekwire_transport::queue::{PublishError, Tx, Violation};
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::poll::{self, Deadline, Events};
 use seekwire_transport::sys::socket::{self, KernelSend};
 use seekwire_transport::sys::thread;
 
-use super::limit::Limit;
-use super::link::Link;
+use super::call_limit::Limit;
+use super::data_path::DataPath;
 use super::state::Connection;
-use super::terms::SendFlags;
+use super::types::SendFlags;
 
 /// The receive window of a new connection. Linux acknowledges this many bytes even if they are not
 /// read.
 const ACKNOWLEDGED: usize = 64 << 10;
 
 /// The outcome of one attempt to send.
-pub(super) enum Sent {
+pub(super) enum SendOutcome {
     /// Some bytes, or all.
     Some,
     /// Nothing now; wait for room on the ring or in the kernel's socket.
@@ -34,9 +34,9 @@ pub(super) enum Sent {
 }
 
 /// The outcome of one attempt to send while the sending half was held.
-enum Tried {
-    Ring(Sent),
-    Tcp(Result<Sent, Errno>),
+enum LockedSendOutcome {
+    Ring(SendOutcome),
+    Tcp(Result<SendOutcome, Errno>),
     /// The peer has gone, or this direction was shut down.
     Nobody,
     Violation(Violation),
@@ -51,40 +51,40 @@ impl Connection {
     /// wait, in a signal handler that interrupted a send on this connection. ENOTCONN when it is
     /// not attached.
     pub fn send(&self, bufs: &[IoSlice<'_>], flags: SendFlags) -> Result<usize, Errno> {
-        let link = self.attached().ok_or(Errno::NOTCONN)?;
+        let data_path = self.attached().ok_or(Errno::NOTCONN)?;
         let mut gather = Gather::new(bufs);
         let total = gather.remaining();
         let call = self.begin_call();
         let limit = Limit::send();
-        if !link.ring.queue.fits(total) && !limit.forbids(self, flags.dont_wait) {
+        if !data_path.ring.queue.fits(total) && !limit.forbids(self, flags.dont_wait) {
             call.hold_signals();
         }
         loop {
             let sent = total - gather.remaining();
-            let tried = self.try_send(link, &mut gather, flags, sent > 0);
+            let tried = self.try_send(data_path, &mut gather, flags, sent > 0);
             // An error after some bytes were sent is left to the next call, as in the kernel.
             let stop = |error| if sent > 0 { Ok(sent) } else { Err(error) };
             let carrier = match tried {
-                Ok(Sent::Some) if gather.remaining() == 0 => return Ok(total),
-                Ok(Sent::Some) => {
+                Ok(SendOutcome::Some) if gather.remaining() == 0 => return Ok(total),
+                Ok(SendOutcome::Some) => {
                     call.moved();
                     continue;
                 }
-                Ok(Sent::Wait(carrier)) => Some(carrier),
-                Ok(Sent::Later) => None,
+                Ok(SendOutcome::Wait(carrier)) => Some(carrier),
+                Ok(SendOutcome::Later) => None,
                 Err(error) => return stop(error),
             };
             if limit.forbids(self, flags.dont_wait) {
                 if sent == 0
                     && carrier == Some(Carrier::Ring)
-                    && self.overflow_if_due(link, flags.patient)?
+                    && self.overflow_if_due(data_path, flags.patient)?
                 {
                     continue;
                 }
                 return stop(Errno::AGAIN);
             }
             let waited = match carrier {
-                Some(carrier) => self.wait_to_send(link, carrier, &limit, &call),
+                Some(carrier) => self.wait_to_send(data_path, carrier, &limit, &call),
                 None => self.wait_a_moment(&limit, &call, None),
             };
             if let Err(error) = waited {
@@ -98,58 +98,64 @@ impl Connection {
     #[inline]
     pub(super) fn try_send(
         &self,
-        link: &Link,
+        data_path: &DataPath,
         gather: &mut Gather<'_>,
         flags: SendFlags,
         begun: bool,
-    ) -> Result<Sent, Errno> {
-        let q = &link.ring.queue;
-        if q.tx_on_ring() && link.looks_lost() {
-            self.doubt_peer(link)?;
+    ) -> Result<SendOutcome, Errno> {
+        let q = &data_path.ring.queue;
+        if q.tx_on_ring() && data_path.looks_lost() {
+            self.check_peer(data_path)?;
         }
-        let tried = link.ring.send_with(|tx, calls| {
+        let tried = data_path.ring.send_with(|tx, calls| {
             // Under the lock: another thread's shutdown comes before all of this send, or after it.
             let is_done = q.peer_is_done();
-            if is_done && self.is_stale(link) {
-                return Tried::Tcp(Err(Errno::STALE));
+            if is_done && self.is_stale(data_path) {
+                return LockedSendOutcome::Tcp(Err(Errno::STALE));
             }
-            if !link.is_sound() || q.is_shut() || (is_done && q.peer_refuses()) {
-                return Tried::Nobody;
+            if !data_path.is_sound() || q.is_shut() || (is_done && q.peer_refuses()) {
+                return LockedSendOutcome::Nobody;
             }
-            match self.due_carrier(link, tx, calls) {
-                Ok(Carrier::Ring) if link.is_still_full() => Tried::Ring(Sent::Wait(Carrier::Ring)),
+            match self.due_carrier(data_path, tx, calls) {
+                Ok(Carrier::Ring) if data_path.is_still_full() => {
+                    LockedSendOutcome::Ring(SendOutcome::Wait(Carrier::Ring))
+                }
                 Ok(Carrier::Ring) => {
                     let pushed = if flags.more || q.holds() {
-                        self.push_held(link, tx, gather, flags)
+                        self.push_held(data_path, tx, gather, flags)
                     } else {
                         tx.push(gather)
                     };
                     if gather.remaining() > 0 {
-                        link.watch.refused.store(true, Ordering::Relaxed);
+                        data_path.progress.refused.store(true, Ordering::Relaxed);
                     }
                     match pushed {
-                        Ok(0) => Tried::Ring(Sent::Wait(Carrier::Ring)),
-                        Ok(_) => Tried::Ring(Sent::Some),
-                        Err(violation) => Tried::Violation(violation),
+                        Ok(0) => LockedSendOutcome::Ring(SendOutcome::Wait(Carrier::Ring)),
+                        Ok(_) => LockedSendOutcome::Ring(SendOutcome::Some),
+                        Err(violation) => LockedSendOutcome::Violation(violation),
                     }
                 }
-                Ok(Carrier::Tcp) => Tried::Tcp(self.send_by_tcp(tx, link, gather, flags, begun)),
-                Err(Full::NoRoom) => Tried::Ring(Sent::Wait(Carrier::Ring)),
-                Err(Full::Violation(violation)) => Tried::Violation(violation),
+                Ok(Carrier::Tcp) => {
+                    LockedSendOutcome::Tcp(self.send_by_tcp(tx, data_path, gather, flags, begun))
+                }
+                Err(PublishError::NoRoom) => {
+                    LockedSendOutcome::Ring(SendOutcome::Wait(Carrier::Ring))
+                }
+                Err(PublishError::Violation(violation)) => LockedSendOutcome::Violation(violation),
             }
         });
         let tried = tried.ok_or(Errno::AGAIN)?;
-        if link.has_lost_memory() {
-            return Err(self.violated(link, Violation));
+        if data_path.has_lost_memory() {
+            return Err(self.violated(data_path, Violation));
         }
         match tried {
-            Tried::Ring(sent) => {
-                self.show_sent(link);
+            LockedSendOutcome::Ring(sent) => {
+                self.show_sent(data_path);
                 Ok(sent)
             }
-            Tried::Tcp(sent) => sent,
-            Tried::Nobody => self.send_to_nobody(link, gather, flags, begun),
-            Tried::Violation(violation) => Err(self.violated(link, violation)),
+            LockedSendOutcome::Tcp(sent) => sent,
+            LockedSendOutcome::Nobody => self.send_to_nobody(data_path, gather, flags, begun),
+            LockedSendOutcome::Violation(violation) => Err(self.violated(data_path, violation)),
         }
     }
 
@@ -157,23 +163,23 @@ impl Connection {
     fn send_by_tcp(
         &self,
         tx: &Tx<'_, Own, Peer>,
-        link: &Link,
+        data_path: &DataPath,
         gather: &mut Gather<'_>,
         flags: SendFlags,
         begun: bool,
-    ) -> Result<Sent, Errno> {
-        if !self.may_use_tcp(link, tx)? {
-            return Ok(Sent::Later);
+    ) -> Result<SendOutcome, Errno> {
+        if !self.may_use_tcp(data_path, tx)? {
+            return Ok(SendOutcome::Later);
         }
-        if !self.retransmit(link, tx)? {
-            return Ok(Sent::Wait(Carrier::Tcp));
+        if !self.retransmit(data_path, tx)? {
+            return Ok(SendOutcome::Wait(Carrier::Tcp));
         }
         if begun && self.has_error() {
             return Err(Errno::PIPE);
         }
         // TCP sends the bytes that it holds back with the next acknowledgement. None may come from
         // a peer that answers by the ring.
-        let flags = SendFlags { more: flags.more && link.ring.queue.is_tcp_only(), ..flags };
+        let flags = SendFlags { more: flags.more && data_path.ring.queue.is_tcp_only(), ..flags };
         match socket::send(self.fd(), &gather.rest(), kernel_flags(flags)) {
             Ok(n) => {
                 let mut kept = 0;
@@ -182,10 +188,10 @@ impl Connection {
                     kept += piece.len();
                 });
                 tx.sent_by_tcp(n);
-                self.show_sent(link);
-                Ok(Sent::Some)
+                self.show_sent(data_path);
+                Ok(SendOutcome::Some)
             }
-            Err(Errno::AGAIN) => Ok(Sent::Wait(Carrier::Tcp)),
+            Err(Errno::AGAIN) => Ok(SendOutcome::Wait(Carrier::Tcp)),
             Err(error) => Err(error),
         }
     }
@@ -195,21 +201,21 @@ impl Connection {
     #[cold]
     fn send_to_nobody(
         &self,
-        link: &Link,
+        data_path: &DataPath,
         gather: &mut Gather<'_>,
         flags: SendFlags,
         begun: bool,
-    ) -> Result<Sent, Errno> {
-        if link.is_violated() {
+    ) -> Result<SendOutcome, Errno> {
+        if data_path.is_violated() {
             return Err(Errno::CONNRESET);
         }
         if begun {
-            self.await_reset(link);
-            if link.ring.queue.is_shut() || self.has_error() {
+            self.await_reset(data_path);
+            if data_path.ring.queue.is_shut() || self.has_error() {
                 return Err(Errno::PIPE);
             }
         }
-        if link.ring.queue.is_shut() {
+        if data_path.ring.queue.is_shut() {
             // The kernel's socket may not be shut down yet: that follows the bytes to be
             // retransmitted, or another thread is about to do it.
             if !self.has_error() {
@@ -224,9 +230,9 @@ impl Connection {
         match socket::send(self.fd(), &gather.rest(), kernel_flags(flags)) {
             Ok(n) => {
                 gather.take(n, |_| ());
-                Ok(Sent::Some)
+                Ok(SendOutcome::Some)
             }
-            Err(Errno::AGAIN) => Ok(Sent::Wait(Carrier::Tcp)),
+            Err(Errno::AGAIN) => Ok(SendOutcome::Wait(Carrier::Tcp)),
             Err(error) => Err(error),
         }
     }
@@ -234,8 +240,8 @@ impl Connection {
     /// A peer that closes with unread bytes reports that on the ring before its kernel resets the
     /// connection. A send that ends for this reason returns after the reset, so that the next one
     /// fails. The wait is limited, since an unknown process may also hold the peer's socket.
-    fn await_reset(&self, link: &Link) {
-        let q = &link.ring.queue;
+    fn await_reset(&self, data_path: &DataPath) {
+        let q = &data_path.ring.queue;
         if q.peer_has_closed() && q.unsent() > 0 {
             let until = Deadline::after(Some(Self::ANSWER_LIMIT));
             let _ = poll::wait(Fd::new(-1), self.fd(), Events::default(), until);
@@ -253,14 +259,14 @@ impl Connection {
     /// ECONNRESET if the peer violated the protocol; EAGAIN in a signal handler that interrupted a
     /// send.
     pub fn next_carrier(&self) -> Result<Carrier, Errno> {
-        let Some(link) = self.attached() else { return Ok(Carrier::Tcp) };
-        let tx = self.tx(link)?;
-        let carrier = self.due_carrier(link, &tx, tx.calls());
+        let Some(data_path) = self.attached() else { return Ok(Carrier::Tcp) };
+        let tx = self.tx(data_path)?;
+        let carrier = self.due_carrier(data_path, &tx, tx.calls());
         drop(tx);
         match carrier {
             Ok(carrier) => Ok(carrier),
-            Err(Full::NoRoom) => Ok(Carrier::Tcp),
-            Err(Full::Violation(violation)) => Err(self.violated(link, violation)),
+            Err(PublishError::NoRoom) => Ok(Carrier::Tcp),
+            Err(PublishError::Violation(violation)) => Err(self.violated(data_path, violation)),
         }
     }
 
@@ -271,8 +277,8 @@ impl Connection {
     /// # Errors
     /// Those of ioctl(2).
     pub fn unsent(&self) -> Result<usize, Errno> {
-        let on_ring = self.attached().map_or(0, |link| {
-            let q = &link.ring.queue;
+        let on_ring = self.attached().map_or(0, |data_path| {
+            let q = &data_path.ring.queue;
             q.to_retransmit().max(q.unsent().saturating_sub(ACKNOWLEDGED))
         });
         Ok(socket::unsent(self.fd())? + on_ring)

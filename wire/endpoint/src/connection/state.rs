@@ -1,28 +1,28 @@
 //! A connection: its parts and its status.
 
+use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use seekwire_protocol::{Carrier, Reason, Role};
 use seekwire_transport::Errno;
-use seekwire_transport::sys::rest::Rest;
+use seekwire_transport::sys::doorbell::Doorbell;
+use seekwire_transport::sys::spill::SpillFile;
 use seekwire_transport::sys::{Fd, socket};
 
-use super::covered::Covered;
-use super::found::Found;
+use super::data_path::{DataPath, Far};
 use super::gate::Gate;
 use super::holders::Holders;
-use super::link::{Far, Link};
 use super::negotiation::Negotiation;
-use super::number::Number;
 use super::seek::state::Seeking;
 use super::settings::Settings;
-use super::terms::{Interest, Status, Totals};
+use super::socket_fd::Number;
+use super::types::{Interest, Status, Totals};
 use super::waiters::Waiters;
 use crate::config::Config;
-use crate::registry::Slot;
+use crate::registry::RegistrySlot;
 
 /// One TCP socket of this process. Every method may be called by any thread.
 ///
@@ -38,11 +38,11 @@ use crate::registry::Slot;
 ///   [`wait_seek`](Self::wait_seek), [`extent`](Self::extent).
 /// - Waiting: [`wait`](Self::wait); for poll, select and epoll [`readiness`](Self::readiness),
 ///   [`arm`](Self::arm), [`disarm`](Self::disarm), [`doorbell`](Self::doorbell);
-///   [`interrupt`](Self::interrupt) ends the waits of others;
+///   [`interrupt`](Self::interrupt) wakes others;
 ///   [`expect_own_waits`](Self::expect_own_waits), [`note_poll`](Self::note_poll) and
 ///   [`note_sets`](Self::note_sets) where the program has waits of its own.
 /// - Back to TCP: [`fall_back`](Self::fall_back), [`hand_over`](Self::hand_over), and
-///   [`attend`](Self::attend) to the peer's requests.
+///   [service](Self::service_peer) the peer's requests.
 /// - Other processes and numbers: [`before_fork`](Self::before_fork),
 ///   [`after_fork_child`](Self::after_fork_child), [`divert`](Self::divert),
 ///   [`hold_file`](Self::hold_file).
@@ -57,7 +57,7 @@ pub struct Connection {
     pub(super) settings: Settings,
     pub(super) waiters: Waiters,
     pub(super) gate: Gate,
-    pub(super) covered: Covered,
+    pub(super) wait_coverage: WaitCoverage,
     pub(super) reason: AtomicU8,
     pub(super) receive_shut: AtomicBool,
     /// Another process may also have the socket.
@@ -69,20 +69,41 @@ pub struct Connection {
     pub(super) set_up: AtomicU64,
     /// Created when the first look for a peer is due: most connections end before.
     pub(super) negotiation: Mutex<Option<Box<Negotiation>>>,
-    pub(super) slot: OnceLock<Slot>,
+    pub(super) slot: OnceLock<RegistrySlot>,
     /// Its entry in the region shared with another machine, if the peer's address is there.
     pub(super) far: OnceLock<Arc<Far>>,
     pub(super) holders: OnceLock<Holders>,
     /// The data path, once it is attached.
-    pub(super) link: OnceLock<Link>,
+    pub(super) data_path: OnceLock<DataPath>,
     /// Bytes that were taken off the ring and left for all holders of the socket, or room for them.
-    pub(super) rest: OnceLock<Rest>,
-    /// This process has begun with the rest.
-    pub(super) found: OnceLock<Box<Found>>,
+    pub(super) spill: OnceLock<SpillFile>,
+    /// This process was started with the spill.
+    pub(super) found_spill: OnceLock<Box<FoundSpill>>,
     /// Created by the first seek.
     pub(super) seeking: OnceLock<Box<Seeking>>,
     /// The two addresses, as the kernel reported them: it does not once TCP has ended.
     pub(super) names: OnceLock<Box<(SocketAddr, SocketAddr)>>,
+}
+
+/// The waits that were seen.
+#[derive(Debug, Default)]
+pub(super) struct WaitCoverage {
+    pub(super) flags: AtomicU8,
+    /// Number of calls that had moved bytes when poll or select last covered it, plus 1; 0: never.
+    pub(super) polled: AtomicU32,
+    /// Receives in a row that found nothing, and the number of calls that had moved bytes before
+    /// them.
+    pub(super) looks: AtomicU32,
+    pub(super) looks_since: AtomicU32,
+}
+
+/// The bytes that an earlier program has left.
+#[derive(Debug, Default)]
+pub(super) struct FoundSpill {
+    /// Present once a set has it.
+    pub(super) doorbell: OnceLock<Doorbell>,
+    /// Number of sleepers that want to read.
+    pub(super) armed: AtomicU32,
 }
 
 impl Connection {
@@ -95,7 +116,7 @@ impl Connection {
             settings: Settings::default(),
             waiters: Waiters::default(),
             gate: Gate::default(),
-            covered: Covered::default(),
+            wait_coverage: WaitCoverage::default(),
             reason: AtomicU8::new(Reason::BelowThreshold as u8),
             receive_shut: AtomicBool::new(false),
             is_shared: AtomicBool::new(false),
@@ -105,9 +126,9 @@ impl Connection {
             slot: OnceLock::new(),
             far: OnceLock::new(),
             holders: OnceLock::new(),
-            link: OnceLock::new(),
-            rest: OnceLock::new(),
-            found: OnceLock::new(),
+            data_path: OnceLock::new(),
+            spill: OnceLock::new(),
+            found_spill: OnceLock::new(),
             seeking: OnceLock::new(),
             names: OnceLock::new(),
         }
@@ -119,10 +140,10 @@ impl Connection {
         self.role
     }
 
-    /// The link of an attached connection.
+    /// The data path of an attached connection.
     #[inline]
-    pub(super) fn attached(&self) -> Option<&Link> {
-        if self.gate.is_attached() { self.link.get() } else { None }
+    pub(super) fn attached(&self) -> Option<&DataPath> {
+        if self.gate.is_attached() { self.data_path.get() } else { None }
     }
 
     /// Whether shared memory carries, or can carry, this connection: the caller must not make
@@ -138,12 +159,12 @@ impl Connection {
     #[must_use]
     pub fn holds_resources(&self) -> bool {
         self.slot.get().is_some()
-            || self.link.get().is_some()
+            || self.data_path.get().is_some()
             || self.far.get().is_some()
             || self.is_negotiating()
     }
 
-    pub(super) fn slot(&self) -> Option<&Slot> {
+    pub(super) fn slot(&self) -> Option<&RegistrySlot> {
         self.slot.get().filter(|slot| slot.is_ours())
     }
 
@@ -165,7 +186,7 @@ impl Connection {
     }
 
     /// The reason shown to users: past the threshold, a connection waits for the other end.
-    fn told_reason(&self) -> Option<Reason> {
+    fn shown_reason(&self) -> Option<Reason> {
         self.reason().map(|reason| if self.is_waiting() { Reason::Waiting } else { reason })
     }
 
@@ -185,14 +206,14 @@ impl Connection {
     pub(super) fn show_carriers(&self) {
         if let Some(slot) = self.slot() {
             let (tx, rx) = self.carriers();
-            slot.show_carriers(self.role, tx, rx, self.told_reason());
+            slot.show_carriers(self.role, tx, rx, self.shown_reason());
         }
     }
 
     /// The carriers of the next byte sent and the next byte received. No system call.
     #[must_use]
     pub fn carriers(&self) -> (Carrier, Carrier) {
-        self.attached().map_or_else(Default::default, |link| link.ring.queue.carriers())
+        self.attached().map_or_else(Default::default, |data_path| data_path.ring.queue.carriers())
     }
 
     /// Whether `want` includes a direction that is on TCP. No system call.
@@ -207,7 +228,7 @@ impl Connection {
     #[inline]
     #[must_use]
     pub fn tx_on_ring(&self) -> bool {
-        self.attached().is_some_and(Link::tx_on_ring)
+        self.attached().is_some_and(DataPath::tx_on_ring)
     }
 
     /// Bytes moved so far. Bytes taken out of order count for the carrier of the next byte. No
@@ -225,17 +246,18 @@ impl Connection {
 
     /// As [`Self::totals`], without bytes that were taken out of order.
     pub(super) fn totals_in_order(&self) -> Totals {
-        let reason = self.told_reason();
+        let reason = self.shown_reason();
         match self.attached() {
             None => {
                 let (tx_tcp, rx_tcp) = self.gate.bytes();
                 Totals { tx_tcp, rx_tcp, reason, ..Totals::default() }
             }
-            Some(link) => {
-                let (tx_tcp, rx_tcp) = link.ring.queue.tcp_bytes();
-                let (tx_ring, rx_ring) = link.ring.queue.ring_bytes();
+            Some(data_path) => {
+                let (tx_tcp, rx_tcp) = data_path.ring.queue.tcp_bytes();
+                let (tx_ring, rx_ring) = data_path.ring.queue.ring_bytes();
                 let set_up = Duration::from_nanos(self.set_up.load(Ordering::Relaxed));
-                Totals { tx_tcp, tx_ring, rx_tcp, rx_ring, attached: true, set_up, reason }
+                let linked = data_path.is_remote();
+                Totals { tx_tcp, tx_ring, rx_tcp, rx_ring, attached: true, linked, set_up, reason }
             }
         }
     }
@@ -254,6 +276,15 @@ impl Connection {
         }
     }
 
+    /// Both addresses, and the cookie of the network namespace, as
+    /// [diag](seekwire_transport::sys::diag) wants them.
+    pub(super) fn names_in_diag(&self) -> io::Result<([SocketAddr; 2], u64)> {
+        let (local, peer) = self.names()?;
+        let names = [local, peer]
+            .map(|address| SocketAddr::new(address.ip().to_canonical(), address.port()));
+        Ok((names, socket::namespace(self.fd())?))
+    }
+
     /// Addresses, carriers and totals, also after the end of the connection.
     ///
     /// # Errors
@@ -268,7 +299,7 @@ impl Connection {
     #[must_use]
     pub fn is_receive_shut(&self) -> bool {
         self.receive_shut.load(Ordering::Relaxed)
-            || self.attached().is_some_and(|link| link.ring.queue.is_receive_shut())
+            || self.attached().is_some_and(|data_path| data_path.ring.queue.is_receive_shut())
     }
 }
 

@@ -13,10 +13,6 @@ pub(super) struct Waiters {
     ///
     /// [`Connection::wait`]: super::Connection::wait
     pub(super) watchers: AtomicU32,
-    /// Counts the calls of [`Connection::interrupt`].
-    ///
-    /// [`Connection::interrupt`]: super::Connection::interrupt
-    pub(super) interrupts: AtomicU32,
 }
 
 impl Waiters {

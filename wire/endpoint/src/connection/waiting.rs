@@ -1,21 +1,21 @@
 //! Waiting for an attached connection, in a call on it alone.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 
 use seekwire_protocol::Carrier;
 use seekwire_transport::Errno;
 use seekwire_transport::ring::Wait;
-use seekwire_transport::sys::doorbell::Ear;
+use seekwire_transport::sys::doorbell::EdgeWatch;
 use seekwire_transport::sys::poll::{self, Deadline, Events};
 use seekwire_transport::sys::{Fd, socket};
 
 use super::call::Call;
-use super::limit::Limit;
-use super::link::Link;
-use super::peer::{AMPLE, STANDSTILL};
+use super::call_limit::Limit;
+use super::data_path::DataPath;
+use super::full_ring::{AMPLE, STANDSTILL};
 use super::readiness::events;
 use super::state::Connection;
-use super::terms::Interest;
+use super::types::Interest;
 use super::waiters::Counted;
 
 /// The wait of a receive.
@@ -35,32 +35,32 @@ impl Connection {
     /// anything since it was taken. Returns whether the kernel's socket ended the sleep.
     pub(super) fn wait_to_receive(
         &self,
-        link: &Link,
+        data_path: &DataPath,
         carrier: Carrier,
         limit: &Limit,
         mark: Option<u64>,
         call: &Call<'_>,
     ) -> Result<bool, Errno> {
-        let q = &link.ring.queue;
+        let q = &data_path.ring.queue;
         let ready = || {
             mark.map_or_else(|| q.has_record(), |mark| q.published_mark() != mark)
                 || self.is_seeking()
         };
         let wait = ToReceive { carrier, limit, published: 0, among: Some(&self.waiters.unaware) };
-        self.wait_until(link, &wait, call, ready)
+        self.wait_until(data_path, &wait, call, ready)
     }
 
     /// As [`Self::wait_to_receive`], until `ready`.
     pub(super) fn wait_until(
         &self,
-        link: &Link,
+        data_path: &DataPath,
         wait: &ToReceive<'_>,
         call: &Call<'_>,
         ready: impl Fn() -> bool,
     ) -> Result<bool, Errno> {
         let &ToReceive { carrier, limit, published, among } = wait;
-        let q = &link.ring.queue;
-        self.attend();
+        let q = &data_path.ring.queue;
+        self.service_peer();
         // Bytes to be retransmitted go out even while this end only receives.
         let retransmits = q.to_retransmit() > 0;
         let of_socket = Events { write: retransmits, ..Events::READ };
@@ -75,17 +75,17 @@ impl Connection {
         };
         if carrier == Carrier::Ring && !limit.is_over() {
             let may_wait = |waited| limit.has_much_more_than(waited, self) && call.is_undisturbed();
-            if link.stay_awake(&link.rx_spinner, may_wait, ready) {
+            if data_path.stay_awake(&data_path.rx_spinner, may_wait, ready) {
                 return Ok(false);
             }
         }
         // True if the call may not wait: then it asks the kernel's socket before it returns.
         let Some(until) = limit.until(self) else { return Ok(true) };
-        self.not_stale(link, call)?;
+        self.not_stale(data_path, call)?;
         let _counted = among.map(Counted::among);
         let slept = self.sleep_for_data(call, until, |until, fd| {
             let wait = Wait { published, of_socket, ..Wait::for_data(fd, until) };
-            link.ring.sleep(&wait, ready, || self.others_are_called())
+            data_path.ring.sleep(&wait, ready, || self.others_are_called())
         })?;
         Ok(slept.is_none_or(|events| events.read || events.dead))
     }
@@ -99,8 +99,8 @@ impl Connection {
         until: Deadline,
         sleep: impl FnOnce(Deadline, Fd) -> Result<Events, Errno>,
     ) -> Result<Option<Events>, Errno> {
-        let short = self.is_deaf() || self.is_untaken();
-        let asleep = call.sleep(if short { until.at_most(Self::DOUBT) } else { until });
+        let short = self.may_miss_wakeups() || self.has_undelivered();
+        let asleep = call.sleep(if short { until.at_most(Self::RECHECK_INTERVAL) } else { until });
         let slept = sleep(asleep.until, asleep.fd);
         drop(asleep);
         match slept {
@@ -115,17 +115,17 @@ impl Connection {
     }
 
     /// Sleeps until the peer has published anything since `mark`, or more bytes have come by TCP
-    /// than when `ear` forgot.
+    /// than when `edge_watch` forgot.
     pub(super) fn wait_to_see(
         &self,
-        link: &Link,
+        data_path: &DataPath,
         mark: u64,
-        ear: &Ear,
+        edge_watch: &EdgeWatch,
         limit: &Limit,
         call: &Call<'_>,
     ) -> Result<(), Errno> {
-        let q = &link.ring.queue;
-        self.attend();
+        let q = &data_path.ring.queue;
+        self.service_peer();
         if call.begin_wait()? || q.to_retransmit() > 0 {
             return self.wait_a_moment(limit, call, None);
         }
@@ -138,7 +138,9 @@ impl Connection {
         };
         let _counted = Counted::among(&self.waiters.unaware);
         let sleep = |until, _| {
-            link.ring.sleep(&Wait::for_data(ear.fd(), until), ready, || self.others_are_called())
+            data_path
+                .ring
+                .sleep(&Wait::for_data(edge_watch.fd(), until), ready, || self.others_are_called())
         };
         self.sleep_for_data(call, until, sleep).map(drop)
     }
@@ -146,13 +148,13 @@ impl Connection {
     /// Sleeps until the next send may find room.
     pub(super) fn wait_to_send(
         &self,
-        link: &Link,
+        data_path: &DataPath,
         carrier: Carrier,
         limit: &Limit,
         call: &Call<'_>,
     ) -> Result<(), Errno> {
-        if link.has_lost_line() {
-            self.attend();
+        if data_path.has_lost_wake_channel() {
+            self.service_peer();
             return call.not_interrupted();
         }
         if call.begin_wait()? {
@@ -166,24 +168,24 @@ impl Connection {
             Carrier::Tcp => {
                 call.not_interrupted()?;
                 let Some(until) = limit.until(self) else { return Ok(()) };
-                self.not_stale(link, call)?;
+                self.not_stale(data_path, call)?;
                 let sleep = call.sleep(until);
                 let slept =
-                    poll::wait(link.ring.doorbell.fd(), sleep.fd, Events::WRITE, sleep.until);
+                    poll::wait(data_path.ring.doorbell.fd(), sleep.fd, Events::WRITE, sleep.until);
                 drop(sleep);
                 match slept {
                     Ok((rung, _)) => {
                         if rung {
-                            link.ring.doorbell.quiet();
-                            link.ring.disarm(Events::default());
-                            self.call_others_again(link);
+                            data_path.ring.doorbell.quiet();
+                            data_path.ring.disarm(Events::default());
+                            self.call_others_again(data_path);
                         }
                         Ok(())
                     }
                     Err(error) => Err(error),
                 }
             }
-            Carrier::Ring => self.wait_for_room(link, limit, call),
+            Carrier::Ring => self.wait_for_room(data_path, limit, call),
         };
         waited
             .and_then(|()| call.not_interrupted())
@@ -211,56 +213,55 @@ impl Connection {
         }
     }
 
-    /// Number of calls of [`Connection::interrupt`] so far.
-    #[inline]
-    pub(super) fn interrupts(&self) -> u32 {
-        self.waiters.interrupts.load(Ordering::Acquire)
-    }
-
-    /// Makes every receive and send of this process that sleeps on the connection return: with the
-    /// bytes it has moved, or ECANCELED.
+    /// Wakes every receive and send of this process that sleeps on the connection, to look whether
+    /// it has to leave ([`Connection::leave_calls_if`]).
     pub fn interrupt(&self) {
-        self.waiters.interrupts.fetch_add(1, Ordering::AcqRel);
         self.ring_own_doorbell();
         self.wake_seekers();
     }
 
-    fn wait_for_room(&self, link: &Link, limit: &Limit, call: &Call<'_>) -> Result<(), Errno> {
-        let q = &link.ring.queue;
+    fn wait_for_room(
+        &self,
+        data_path: &DataPath,
+        limit: &Limit,
+        call: &Call<'_>,
+    ) -> Result<(), Errno> {
+        let q = &data_path.ring.queue;
         let ready = || {
             q.has_room()
                 || q.is_shut()
                 || q.peer_refuses()
                 || call.is_interrupted()
                 || q.wants_attention()
-                // Another thread has met the wish for TCP, or left the full ring.
+                // Another thread has served the request for TCP, or left the full ring.
                 || !q.tx_on_ring()
         };
         let may_wait = |waited| limit.has_much_more_than(waited, self) && call.is_undisturbed();
-        if !limit.is_over() && link.stay_awake(&link.tx_spinner, may_wait, ready) {
+        if !limit.is_over() && data_path.stay_awake(&data_path.tx_spinner, may_wait, ready) {
             return Ok(());
         }
         let Some(until) = limit.until(self) else { return Ok(()) };
         // A call whose deadline has passed does not wait below, where this would be checked.
-        if until.is_over() && self.overflow_if_due(link, false)? {
+        if until.is_over() && self.overflow_if_due(data_path, false)? {
             return Ok(());
         }
         loop {
-            link.ring.peer_doorbell.ring_owed();
+            data_path.ring.peer_doorbell.ring_owed();
             let mark = q.consumed_mark();
             let little = q.unsent() < AMPLE;
-            let this_time = until.at_most(if little { STANDSTILL } else { Self::DOUBT });
-            self.not_stale(link, call)?;
+            let this_time = until.at_most(if little { STANDSTILL } else { Self::RECHECK_INTERVAL });
+            self.not_stale(data_path, call)?;
             let sleep = call.sleep(this_time);
             let wait = Wait::for_space(sleep.fd, sleep.until);
-            let slept = link.ring.sleep(&wait, ready, || self.others_are_called());
+            let slept = data_path.ring.sleep(&wait, ready, || self.others_are_called());
             drop(sleep);
             match slept {
-                Ok(events) if events.dead => link.peer_is_gone(),
+                // An ICMP error that the program has asked for is no end (IP_RECVERR).
+                Ok(events) if events.dead => self.note_end(data_path),
                 Ok(_) => {}
                 Err(Errno::TIMEDOUT) if until.is_over() => return Err(Errno::TIMEDOUT),
                 Err(Errno::TIMEDOUT) if q.consumed_mark() != mark => continue,
-                Err(Errno::TIMEDOUT) if !self.overflow_if_due(link, false)? => continue,
+                Err(Errno::TIMEDOUT) if !self.overflow_if_due(data_path, false)? => continue,
                 Err(Errno::TIMEDOUT) => {}
                 Err(error) => return Err(error),
             }
@@ -274,10 +275,10 @@ impl Connection {
     /// ETIMEDOUT, EINTR.
     pub fn wait(&self, want: Interest, until: Deadline) -> Result<(), Errno> {
         let wanted = events(want);
-        if want.read && (self.has_drained() || self.has_rest()) {
+        if want.read && (self.has_drained() || self.has_spill()) {
             return Ok(());
         }
-        let Some(link) = self.attached() else {
+        let Some(data_path) = self.attached() else {
             // While a connection seeks, another thread can move the next byte to library memory.
             let doorbell = want.read.then(|| self.seek_doorbell()).flatten().unwrap_or(Fd::new(-1));
             let _bracket = self.enter_plain();
@@ -285,9 +286,9 @@ impl Connection {
         };
         let call = self.begin_call();
         loop {
-            self.attend();
+            self.service_peer();
             if self.is_starved(want) {
-                self.overflow_if_due(link, true)?;
+                self.overflow_if_due(data_path, true)?;
             }
             let begun = self.readiness();
             let seeks = self.is_seeking();
@@ -300,17 +301,17 @@ impl Connection {
                     || self.is_seeking() != seeks
                     || (want.write && now.write)
                     || (now.tx_on_ring, now.retransmits) != (begun.tx_on_ring, begun.retransmits)
-                    || link.ring.queue.wants_attention()
+                    || data_path.ring.queue.wants_attention()
             };
             let held_up = want.write && self.is_held_up();
             let room = begun.retransmits || (want.write && !begun.tx_on_ring && !held_up);
             let of_socket = Events { write: room, ..wanted };
             let in_vain = call.begin_wait()?;
-            let short = in_vain || held_up || self.is_in_doubt(want) || self.is_untaken();
+            let short = in_vain || held_up || self.must_recheck(want) || self.has_undelivered();
             let sleep = call.sleep(if in_vain || held_up {
                 until.at_most(Self::MOMENT)
             } else if short {
-                until.at_most(Self::DOUBT)
+                until.at_most(Self::RECHECK_INTERVAL)
             } else {
                 until
             });
@@ -319,7 +320,7 @@ impl Connection {
             } else {
                 let wait =
                     Wait { want: wanted, of_socket, ..Wait::for_data(sleep.fd, sleep.until) };
-                link.ring.sleep(&wait, ready, || self.others_are_called())
+                data_path.ring.sleep(&wait, ready, || self.others_are_called())
             };
             drop(sleep);
             let events = match slept {
@@ -351,12 +352,12 @@ impl Connection {
         let ended = poll::look(self.fd(), Events { hangup: true, ..Events::default() })?.hangup;
         let read = !ended || socket::unread(self.fd())? > 0;
         let either = Events { read, write: true, ..Events::default() };
-        self.attend();
-        let Some(link) = self.attached() else {
+        self.service_peer();
+        let Some(data_path) = self.attached() else {
             let _bracket = self.enter_plain();
             return poll::wait(Fd::new(-1), self.fd(), either, until).map(drop);
         };
-        let q = &link.ring.queue;
+        let q = &data_path.ring.queue;
         let tx_on_ring = q.tx_on_ring();
         let held_up = self.is_held_up();
         let ready = || {
@@ -369,15 +370,15 @@ impl Connection {
         let room = !tx_on_ring && !held_up;
         let of_socket = Events { write: room || q.to_retransmit() > 0, ..either };
         let is_starved = self.is_starved(Interest { write: true, ..Interest::default() });
-        let short = held_up || is_starved || self.is_untaken();
+        let short = held_up || is_starved || self.has_undelivered();
         let this_time = match held_up {
             true => until.at_most(Self::MOMENT),
-            false if short => until.at_most(Self::DOUBT),
+            false if short => until.at_most(Self::RECHECK_INTERVAL),
             false => until,
         };
         let want = Events { read: true, ..Events::WRITE };
         let wait = Wait { want, published: 0, socket: self.fd(), of_socket, until: this_time };
-        match link.ring.sleep(&wait, ready, || self.others_are_called()) {
+        match data_path.ring.sleep(&wait, ready, || self.others_are_called()) {
             // The next send may find that the ring has to be left.
             Err(Errno::TIMEDOUT) if short && !until.is_over() => Ok(()),
             slept => slept.map(drop),

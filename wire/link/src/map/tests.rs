@@ -103,8 +103,8 @@ fn each_mistake_is_told_with_its_line_and_what_to_do() {
         ("10.0.0.1".to_owned(), 1, "or: ADDRESS NAME"),
         ("10.0.0.1 a b".to_owned(), 1, "or: ADDRESS NAME"),
     ] {
-        let (found, said) = error(&text);
-        assert!(found == line && said.contains(what), "{text:?}: {found}: {said}");
+        let (at, said) = error(&text);
+        assert!(at == line && said.contains(what), "{text:?}: {at}: {said}");
     }
 }
 

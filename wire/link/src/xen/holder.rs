@@ -8,14 +8,15 @@ use std::sync::atomic::Ordering;
 use rustix::fd::AsFd;
 use rustix::fs::OFlags;
 use seekwire_transport::mem::Region;
-use seekwire_transport::sys::fd::Opened;
+use seekwire_transport::sys::fd::LibraryFd;
 use seekwire_transport::sys::grants::{self, ALLOCATOR};
 use seekwire_transport::sys::{file, host};
 
+use super::error::XenError;
+use super::grant_lists::{self, pages_of};
 use super::store::{self, Store};
-use super::{XenError, lists, pages_of};
-use crate::attach::{Access, alone, make_directory};
-use crate::holder::{self, Held, HolderError};
+use crate::access::{Access, alone, make_directory};
+use crate::holder::{self, HeldMemory, HolderError};
 use crate::map::{Definition, Side};
 
 /// The kernel module that grants pages.
@@ -33,7 +34,7 @@ pub(crate) fn hold(
     length: u64,
     state: &Path,
     access: Access,
-) -> Result<Held, XenError> {
+) -> Result<HeldMemory, XenError> {
     let name = &definition.name;
     if definition.side != Side::First {
         return Err(HolderError::NothingToHold.into());
@@ -53,16 +54,16 @@ pub(crate) fn hold(
 
 /// Returns the file that has the pages, the offset of the region in it, and the reference of the
 /// root.
-fn grant(domain: u16, length: u64, token: u64) -> Result<(Opened, u64, u32), XenError> {
+fn grant(domain: u16, length: u64, token: u64) -> Result<(LibraryFd, u64, u32), XenError> {
     let file = file::open(ALLOCATOR.as_ref(), OFlags::RDWR, 0)
         .map_err(|error| XenError::device(ALLOCATOR, MODULE, error))?;
     check_limit(length)?;
     let failed = |source| XenError::Grant { domain, needed: needed(length), source };
-    let count = lists::count(length);
+    let count = grant_lists::count(length);
     let (at, own) = grants::allocate(&file, domain, 1 + count, false).map_err(failed)?;
     let (offset, references) =
         grants::allocate(&file, domain, pages_of(length), true).map_err(failed)?;
-    let bytes = lists::write(token, length, &own[1..], &references);
+    let bytes = grant_lists::write(token, length, &own[1..], &references);
     let pages = Region::of_file_from(file.as_fd(), at, bytes.len()).map_err(failed)?;
     for (at, word) in bytes.chunks_exact(8).enumerate() {
         let mut number = [0; 8];
@@ -85,7 +86,7 @@ fn show(name: &str, domain: u16, root: u32, token: u64) -> io::Result<()> {
 
 /// Number of pages of a link, with the lists and the root.
 fn needed(length: u64) -> u64 {
-    (pages_of(length) + lists::count(length) + 1) as u64
+    (pages_of(length) + grant_lists::count(length) + 1) as u64
 }
 
 /// Checks that the kernel would grant that many pages.

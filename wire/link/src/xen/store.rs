@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::fd::AsFd;
 use rustix::fs::OFlags;
-use seekwire_transport::sys::fd::Opened;
+use seekwire_transport::sys::fd::LibraryFd;
 use seekwire_transport::sys::file;
 
 /// The device.
@@ -41,7 +41,7 @@ pub(super) fn read_offer(text: &str) -> Option<(u32, u64)> {
 }
 
 /// A connection to xenstore.
-pub(super) struct Store<F = Opened>(F);
+pub(super) struct Store<F = LibraryFd>(F);
 
 impl Store {
     pub(super) fn open() -> io::Result<Self> {

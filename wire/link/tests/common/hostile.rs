@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use seekwire_link::{
-    Answer, Counts, Entry, Half, Link, MOST, Other, PORTS, Published, Side, Word, is_usable,
+    Answer, Half, Link, LinkEntry, MOST, Other, PORTS, Published, Side, TcpCounts, Word, is_usable,
 };
 use seekwire_protocol::{Reason, Role};
 
@@ -32,7 +32,7 @@ pub(crate) fn store(link: &Link, stores: &[Store]) {
 }
 
 /// Does all that a program does, and checks the invariants.
-fn use_all(link: &Link, ends: &mut [Entry], known: &Other) -> Vec<Other> {
+fn use_all(link: &Link, ends: &mut [LinkEntry], known: &Other) -> Vec<Other> {
     let theirs = link.layout().places(Side::Second);
     let mut others = vec![*known];
     for role in [Role::Connected, Role::Accepted] {
@@ -49,7 +49,7 @@ fn use_all(link: &Link, ends: &mut [Entry], known: &Other) -> Vec<Other> {
             end.signal(other);
         }
         end.take_signal();
-        end.say(Word::Offered(Counts::default()));
+        end.say(Word::Offered(TcpCounts::default()));
         end.say(Word::Refused(Reason::NoPeer));
     }
     let own = link.layout().places(Side::First);

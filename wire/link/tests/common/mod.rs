@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use seekwire_link::{
-    Access, Attached, Definition, EnterError, Entry, Link, LinkError, Provider, Side,
+    Access, Attached, Definition, EnterError, Link, LinkEntry, LinkError, Provider, Side,
 };
 use seekwire_protocol::{FourTuple, Role};
 use tempfile::TempDir;
@@ -83,7 +83,7 @@ pub(crate) fn tuple(port: u16) -> FourTuple {
 }
 
 /// Retries while others choose an entry.
-pub(crate) fn enter(link: &Link, tuple: &FourTuple, role: Role) -> Entry {
+pub(crate) fn enter(link: &Link, tuple: &FourTuple, role: Role) -> LinkEntry {
     loop {
         match link.enter(tuple, role, 0) {
             Err(EnterError::Busy) => {}

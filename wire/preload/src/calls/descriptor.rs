@@ -11,14 +11,14 @@ use seekwire_transport::sys::fd::is_placed;
 use seekwire_transport::sys::{socket as kernel, thread};
 
 use super::interpose;
+use crate::fallback::{to_holder_of, to_tcp_or_relay};
+use crate::fd_numbers::Last;
 use crate::ffi::{fail, guarded, guarded_own, keeping_errno};
-use crate::hand_over::{to_holder_of, to_tcp_or_relay};
-use crate::numbers::Last;
-use crate::process::{self, Kind};
+use crate::process::{self, ProcessKind};
 use crate::socket::Socket;
-use crate::table::{self, Entry, SocketRef};
+use crate::table::{self, SocketRef, TableEntry};
 use crate::track::{self, fresh};
-use crate::{pointers, relay, start, streams};
+use crate::{pointers, relay, start, stdio_streams};
 
 /// The name of TIOCOUTQ for sockets.
 const SIOCOUTQ: c_ulong = 0x5411;
@@ -28,31 +28,33 @@ pub(super) const SIOCATMARK: c_ulong = 0x8905;
 const FIOASYNC: c_ulong = 0x5452;
 
 /// Enters `to`, which the kernel has made another number for `entry`.
-fn duplicated(entry: &Entry, to: c_int) {
+fn duplicated(entry: &TableEntry, to: c_int) {
     if to < 0 {
         return;
     }
     keeping_errno(|| match (process::kind(), entry) {
         // It will most likely become the standard input of another program.
-        (Kind::Vfork, Entry::Socket(socket)) => drop(to_holder_of(socket, Reason::Exec, to)),
-        (Kind::Vfork, Entry::Set(_) | Entry::Uring(_)) => {}
+        (ProcessKind::Vfork, TableEntry::Socket(socket)) => {
+            let _ = to_holder_of(socket, Reason::Exec, to);
+        }
+        (ProcessKind::Vfork, TableEntry::Set(_) | TableEntry::Uring(_)) => {}
         // The C library does not use a listener; a socket that cannot be handed over is not handed
         // over. Bytes left on the ring are still found through this number, which may become
         // another program's standard input.
-        (_, Entry::Socket(socket))
-            if streams::stands_at(to)
+        (_, TableEntry::Socket(socket))
+            if stdio_streams::stands_at(to)
                 && !socket.is_listening()
                 && to_holder_of(socket, Reason::Stdio, to) == Ok(false) =>
         {
             fresh(to);
         }
-        (_, Entry::Socket(socket)) => {
+        (_, TableEntry::Socket(socket)) => {
             guarded(|| track::duplicate(socket.share().into_object(), to));
         }
-        (_, Entry::Set(set)) => {
+        (_, TableEntry::Set(set)) => {
             guarded(|| track::duplicate(set.share().into_object(), to));
         }
-        (_, Entry::Uring(uring)) => {
+        (_, TableEntry::Uring(uring)) => {
             guarded(|| track::duplicate(uring.share().into_object(), to));
         }
     });
@@ -60,13 +62,14 @@ fn duplicated(entry: &Entry, to: c_int) {
 
 /// Looks up a number that is about to be duplicated. A child of vfork uses its parent's table,
 /// which does not have the socket that the child got as its standard output.
-fn stands_for(from: c_int) -> Option<Entry> {
+fn stands_for(from: c_int) -> Option<TableEntry> {
     let entry = table::lookup(from);
     let is_known = entry.is_some() || table::is_unused() || relay::reads_from(from);
-    if is_known || process::kind() != Kind::Vfork {
+    if is_known || process::kind() != ProcessKind::Vfork {
         return entry;
     }
-    table::socket_of(kernel::identity(Fd::new(from))?, Socket::is_handed_over).map(Entry::Socket)
+    table::socket_of(kernel::identity(Fd::new(from))?, Socket::is_handed_over)
+        .map(TableEntry::Socket)
 }
 
 /// dup2 and dup3: the kernel also closes the file that `to` stood for.
@@ -76,7 +79,7 @@ fn duplicate_over(from: c_int, to: c_int, kernel: impl Fn() -> c_int) -> c_int {
     }
     // SAFETY: F_GETFD takes no argument.
     let is_open = |fd| keeping_errno(|| unsafe { crate::real::fcntl(fd, libc::F_GETFD, 0) }) >= 0;
-    if is_placed(Fd::new(to)) && process::kind() != Kind::Vfork {
+    if is_placed(Fd::new(to)) && process::kind() != ProcessKind::Vfork {
         return fail(Errno::BUSY);
     }
     if table::get(to).is_some() && is_open(from) {
@@ -91,7 +94,7 @@ fn duplicate_over(from: c_int, to: c_int, kernel: impl Fn() -> c_int) -> c_int {
 
 /// fcntl and fcntl64.
 fn control(
-    entry: Option<&Entry>,
+    entry: Option<&TableEntry>,
     command: c_int,
     argument: usize,
     kernel: impl Fn() -> c_int,
@@ -105,7 +108,7 @@ fn control(
     };
     match (command, entry) {
         (F_DUPFD | F_DUPFD_CLOEXEC, entry) => duplicated(entry, result),
-        (F_SETFL, Entry::Socket(socket)) => {
+        (F_SETFL, TableEntry::Socket(socket)) => {
             let flags = argument as c_int;
             socket.connection.settings().set_nonblocking(flags & O_NONBLOCK != 0);
             if flags & O_ASYNC != 0 {
@@ -117,9 +120,13 @@ fn control(
     result
 }
 
-/// The application wants SIGIO, which only the kernel can send.
+/// The application wants SIGIO, which only the kernel can send: not for bytes that are on the ring
+/// now, but for all that follow.
 fn signalled(socket: &SocketRef) {
-    let _ = keeping_errno(|| socket.fall_back(Reason::UnknownOption));
+    keeping_errno(|| {
+        let _ = socket.fall_back(Reason::UnknownOption);
+        guarded(|| socket.connection.await_peers_send());
+    });
 }
 
 /// True if the next byte to be received is on the ring.
@@ -128,7 +135,7 @@ fn is_ring_next(socket: &SocketRef) -> bool {
 }
 
 /// FIONREAD and SIOCOUTQ of a connection.
-fn tell(
+fn report(
     socket: &SocketRef,
     into: *mut c_int,
     kernel: impl Fn() -> c_int,
@@ -158,7 +165,7 @@ fn tell(
 ///
 /// EBUSY if a socket would lose bytes that are still to be received.
 pub(super) fn before_numbers_part() -> Result<(), Errno> {
-    if thread::is_only_one() || process::kind() == Kind::Vfork {
+    if thread::is_only_one() || process::kind() == ProcessKind::Vfork {
         return Ok(());
     }
     start::stand_back();
@@ -233,10 +240,10 @@ interpose! {
         let place = argument as *mut c_int;
         // Only the lower half of a request counts, because some programs pass it sign-extended.
         match request & 0xffff_ffff {
-            FIONREAD => tell(&socket, place, kernel, || socket.connection.unread()),
-            SIOCOUTQ => tell(&socket, place, kernel, || socket.connection.unsent()),
+            FIONREAD => report(&socket, place, kernel, || socket.connection.unread()),
+            SIOCOUTQ => report(&socket, place, kernel, || socket.connection.unsent()),
             // The urgent byte comes after the bytes on the ring.
-            SIOCATMARK if is_ring_next(&socket) => tell(&socket, place, kernel, || Ok(0)),
+            SIOCATMARK if is_ring_next(&socket) => report(&socket, place, kernel, || Ok(0)),
             FIONBIO => {
                 let result = kernel();
                 if result == 0 {
@@ -272,7 +279,7 @@ pub(super) fn hand_to_libc(fd: c_int) -> Result<(), Errno> {
             }
         }
         keeping_errno(|| {
-            if process::kind() != Kind::Vfork {
+            if process::kind() != ProcessKind::Vfork {
                 track::untrack(fd, Last::Kept);
             }
         });

@@ -11,13 +11,13 @@ use seekwire_transport::sys::signal::HeldBack;
 use super::interpose;
 use crate::buffers::is_possible;
 use crate::epoll::{self, Change, wait};
+use crate::fallback::to_tcp;
 use crate::ffi::{fail, guarded};
-use crate::hand_over::to_tcp;
 use crate::hazard::outside;
 use crate::signals::while_asleep;
-use crate::table::{self, Entry, SetRef, SocketRef};
+use crate::table::{self, SetRef, SocketRef, TableEntry};
 use crate::timeout::{Timeout, timespec};
-use crate::{log, pointers, real, relay, start, track};
+use crate::{cancel, log, pointers, real, relay, start, track};
 
 fn created(epfd: c_int) -> c_int {
     if epfd >= 0 && start::is_tracking() {
@@ -46,11 +46,11 @@ fn wait_into(
     }
     let room = pointers::writable(events.cast(), wanted) / size_of::<epoll_event>();
     if room > 0 {
-        return wait(set, epfd, events, room as c_int, left, sleep);
+        return cancel::point(|| wait(set, epfd, events, room as c_int, left, sleep));
     }
     // The kernel notices the bad pointer when it has an event to report.
     let mut event = epoll_event { events: 0, u64: 0 };
-    match wait(set, epfd, &raw mut event, 1, left, sleep) {
+    match cancel::point(|| wait(set, epfd, &raw mut event, 1, left, sleep)) {
         1.. => fail(Errno::FAULT),
         result => result,
     }
@@ -81,11 +81,11 @@ fn joins_from_elsewhere(socket: &SocketRef, fd: c_int) -> Result<(), Errno> {
     if socket.is_listening() { Ok(()) } else { to_tcp(socket, Reason::Bypassed).map(drop) }
 }
 
-/// Lets the sets watch a rest that this program found when it began, because the kernel does not
+/// Lets the sets watch a spill that this program found when it began, because the kernel does not
 /// know about it.
-fn watch_if_found(entry: &Entry) -> Result<(), Errno> {
+fn watch_found_spill(entry: &TableEntry) -> Result<(), Errno> {
     match entry {
-        Entry::Socket(socket) if relay::has_found(socket) => socket.connection.watch_rest(),
+        TableEntry::Socket(socket) if relay::has_found(socket) => socket.connection.watch_spill(),
         _ => Ok(()),
     }
 }
@@ -103,17 +103,17 @@ interpose! {
         event: *mut epoll_event,
     ) -> c_int = table::lookup(fd).filter(|_| op == libc::EPOLL_CTL_DEL || pointers::can_read(event, 1)) => |entry, kernel| {
         if op == libc::EPOLL_CTL_ADD
-            && let Err(error) = watch_if_found(&entry)
+            && let Err(error) = watch_found_spill(&entry)
         {
             return fail(error);
         }
         match (entry, table::set(epfd)) {
-            (Entry::Socket(socket), Some(set)) => {
+            (TableEntry::Socket(socket), Some(set)) => {
                 // SAFETY: it can be read, unless something is taken out.
-                let change = unsafe { Change::new((&set, epfd), op, (&socket, fd), event) };
+                let change = unsafe { Change::new(&set, epfd, op, &socket, fd, event) };
                 if epoll::is_alone(&set, epfd) { epoll::control(&change, kernel) } else { epoll::control_left(&change, kernel) }
             }
-            (Entry::Socket(socket), None) => {
+            (TableEntry::Socket(socket), None) => {
                 let result = kernel();
                 if result == 0 && op == libc::EPOLL_CTL_ADD
                     && let Err(error) = joins_from_elsewhere(&socket, fd)
@@ -125,8 +125,8 @@ interpose! {
                 }
                 result
             }
-            (Entry::Uring(_), _) => kernel(),
-            (Entry::Set(inner), outer) => {
+            (TableEntry::Uring(_), _) => kernel(),
+            (TableEntry::Set(inner), outer) => {
                 if op == libc::EPOLL_CTL_ADD {
                     guarded(|| inner.set_watched());
                 }

@@ -16,19 +16,19 @@ use seekwire_transport::sys::fd::with_all_numbers;
 use super::interpose;
 use crate::ffi::{guarded, keeping_errno};
 use crate::hazard::outside;
-use crate::loader::{Program, Strings, with_environment};
+use crate::loader::{ExecTarget, Strings, with_environment};
 use crate::track::fresh;
-use crate::{passed, process, real, spawned, stats, table};
+use crate::{handover, process, real, spawn_actions, stats, table};
 
 /// Called before this process becomes another program with this environment.
-fn before_exec(program: Program, envp: Strings) {
+fn before_exec(program: ExecTarget, envp: Strings) {
     keeping_errno(|| {
         guarded(|| {
             // SAFETY: callers pass the program's own arguments.
-            passed::prepare_exec(|| unsafe { program.loads_library(envp) });
+            handover::prepare_exec(|| unsafe { program.loads_library(envp) });
             // The new program would lose them.
-            if process::kind() == process::Kind::Own {
-                passed::prepare_end();
+            if process::kind() == process::ProcessKind::Own {
+                handover::prepare_end();
                 stats::write();
             }
         })
@@ -37,27 +37,41 @@ fn before_exec(program: Program, envp: Strings) {
 
 /// Called when this process still runs the same program.
 fn failed_exec(result: c_int) -> c_int {
-    if process::kind() == process::Kind::Own {
-        guarded(passed::remain);
+    if process::kind() == process::ProcessKind::Own {
+        guarded(handover::after_failed_exec);
     }
     result
 }
 
 /// Called before another program starts beside this one, with this environment.
-fn before_spawn(program: Program, envp: Strings) {
+fn before_spawn(program: ExecTarget, envp: Strings) {
     guarded(|| {
         // SAFETY: as in `before_exec`.
-        passed::prepare_heirs(|| unsafe { program.loads_library(envp) });
+        handover::prepare_spawn(|| unsafe { program.loads_library(envp) });
     });
 }
 
 /// Called before the C library starts a shell beside this program.
 pub(super) fn before_shell() {
-    before_spawn(Program::At(AT_FDCWD, c"/bin/sh".as_ptr()), environment());
+    before_spawn(ExecTarget::At(AT_FDCWD, c"/bin/sh".as_ptr()), environment());
+}
+
+/// Starts a program beside this one, with these actions.
+fn spawn(
+    program: ExecTarget,
+    actions: *const posix_spawn_file_actions_t,
+    envp: Strings,
+    start: impl FnOnce(Strings) -> c_int,
+) -> c_int {
+    let result = started(program, envp, start);
+    if result == 0 && !actions.is_null() {
+        guarded(|| spawn_actions::started(actions as usize));
+    }
+    result
 }
 
 /// Starts a program by calling `start`, with an environment that suits its loader.
-fn started(program: Program, envp: Strings, start: impl FnOnce(Strings) -> c_int) -> c_int {
+fn started(program: ExecTarget, envp: Strings, start: impl FnOnce(Strings) -> c_int) -> c_int {
     // SAFETY: callers pass the program's own arguments.
     unsafe { with_environment(program, envp, |envp| outside(|| start(envp))) }
 }
@@ -76,25 +90,25 @@ fn environment() -> Strings {
 interpose! {
     /// execve(2)
     fn execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int = {
-        before_exec(Program::At(AT_FDCWD, path), envp);
+        before_exec(ExecTarget::At(AT_FDCWD, path), envp);
         Some(())
-    } => |_done, _kernel| failed_exec(started(Program::At(AT_FDCWD, path), envp, |envp| {
+    } => |_done, _kernel| failed_exec(started(ExecTarget::At(AT_FDCWD, path), envp, |envp| {
         // SAFETY: the caller's own arguments, with an environment like theirs.
         unsafe { real::execve(path, argv, envp) }
     }));
     /// execvpe(3)
     fn execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int = {
-        before_exec(Program::Named(file), envp);
+        before_exec(ExecTarget::Named(file), envp);
         Some(())
-    } => |_done, _kernel| failed_exec(started(Program::Named(file), envp, |envp| {
+    } => |_done, _kernel| failed_exec(started(ExecTarget::Named(file), envp, |envp| {
         // SAFETY: the caller's own arguments, with an environment like theirs.
         unsafe { real::execvpe(file, argv, envp) }
     }));
     /// fexecve(3)
     fn fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int = {
-        before_exec(Program::Open(fd), envp);
+        before_exec(ExecTarget::Open(fd), envp);
         Some(())
-    } => |_done, _kernel| failed_exec(started(Program::Open(fd), envp, |envp| {
+    } => |_done, _kernel| failed_exec(started(ExecTarget::Open(fd), envp, |envp| {
         // SAFETY: the caller's own arguments, with an environment like theirs.
         unsafe { real::fexecve(fd, argv, envp) }
     }));
@@ -107,7 +121,7 @@ interpose! {
         flags: c_int,
     ) -> c_int = {
         // SAFETY: the caller's own arguments.
-        let program = unsafe { Program::of_execveat(dir, path, flags) };
+        let program = unsafe { ExecTarget::of_execveat(dir, path, flags) };
         before_exec(program, envp);
         Some(program)
     } => |program, _kernel| failed_exec(started(program, envp, |envp| {
@@ -116,17 +130,17 @@ interpose! {
     }));
     /// execv(3)
     fn execv(path: *const c_char, argv: *const *const c_char) -> c_int = {
-        before_exec(Program::At(AT_FDCWD, path), environment());
+        before_exec(ExecTarget::At(AT_FDCWD, path), environment());
         Some(())
-    } => |_done, _kernel| failed_exec(started(Program::At(AT_FDCWD, path), environment(), |envp| {
+    } => |_done, _kernel| failed_exec(started(ExecTarget::At(AT_FDCWD, path), environment(), |envp| {
         // SAFETY: the caller's own arguments, with an environment like theirs.
         unsafe { real::execve(path, argv, envp) }
     }));
     /// execvp(3)
     fn execvp(file: *const c_char, argv: *const *const c_char) -> c_int = {
-        before_exec(Program::Named(file), environment());
+        before_exec(ExecTarget::Named(file), environment());
         Some(())
-    } => |_done, _kernel| failed_exec(started(Program::Named(file), environment(), |envp| {
+    } => |_done, _kernel| failed_exec(started(ExecTarget::Named(file), environment(), |envp| {
         // SAFETY: the caller's own arguments, with an environment like theirs.
         unsafe { real::execvpe(file, argv, envp) }
     }));
@@ -139,9 +153,9 @@ interpose! {
         argv: *const *mut c_char,
         envp: *const *mut c_char,
     ) -> c_int = {
-        before_spawn(Program::At(AT_FDCWD, path), envp.cast());
+        before_spawn(ExecTarget::At(AT_FDCWD, path), envp.cast());
         Some(())
-    } => |_done, _kernel| started(Program::At(AT_FDCWD, path), envp.cast(), |envp| {
+    } => |_done, _kernel| spawn(ExecTarget::At(AT_FDCWD, path), actions, envp.cast(), |envp| {
         // SAFETY: the caller's own arguments, with an environment like theirs.
         unsafe { real::posix_spawn(pid, path, actions, attributes, argv, envp.cast()) }
     });
@@ -154,9 +168,9 @@ interpose! {
         argv: *const *mut c_char,
         envp: *const *mut c_char,
     ) -> c_int = {
-        before_spawn(Program::Named(file), envp.cast());
+        before_spawn(ExecTarget::Named(file), envp.cast());
         Some(())
-    } => |_done, _kernel| started(Program::Named(file), envp.cast(), |envp| {
+    } => |_done, _kernel| spawn(ExecTarget::Named(file), actions, envp.cast(), |envp| {
         // SAFETY: the caller's own arguments, with an environment like theirs.
         unsafe { real::posix_spawnp(pid, file, actions, attributes, argv, envp.cast()) }
     });
@@ -181,9 +195,9 @@ interpose! {
         argv: *const *mut c_char,
         envp: *const *mut c_char,
     ) -> c_int = {
-        before_spawn(Program::At(AT_FDCWD, path), envp.cast());
+        before_spawn(ExecTarget::At(AT_FDCWD, path), envp.cast());
         Some(())
-    } => |_done, _kernel| spawned(started(Program::At(AT_FDCWD, path), envp.cast(), |envp| {
+    } => |_done, _kernel| spawned(spawn(ExecTarget::At(AT_FDCWD, path), actions, envp.cast(), |envp| {
         // SAFETY: the caller's own arguments, with an environment like theirs.
         unsafe { real::pidfd_spawn(pidfd, path, actions, attributes, argv, envp.cast()) }
     }), pidfd);
@@ -196,9 +210,9 @@ interpose! {
         argv: *const *mut c_char,
         envp: *const *mut c_char,
     ) -> c_int = {
-        before_spawn(Program::Named(file), envp.cast());
+        before_spawn(ExecTarget::Named(file), envp.cast());
         Some(())
-    } => |_done, _kernel| spawned(started(Program::Named(file), envp.cast(), |envp| {
+    } => |_done, _kernel| spawned(spawn(ExecTarget::Named(file), actions, envp.cast(), |envp| {
         // SAFETY: the caller's own arguments, with an environment like theirs.
         unsafe { real::pidfd_spawnp(pidfd, file, actions, attributes, argv, envp.cast()) }
     }), pidfd);
@@ -208,8 +222,8 @@ interpose! {
         from: c_int,
         to: c_int,
     ) -> c_int = (!table::is_unused()).then_some(()) => |_any, kernel| {
-        let socket = guarded(|| spawned::socket(actions as usize, from)).flatten();
-        let end = socket.as_ref().map(|socket| spawned::end_for(socket, actions as usize, to));
+        let socket = guarded(|| spawn_actions::socket(actions as usize, from)).flatten();
+        let end = socket.as_ref().map(|socket| spawn_actions::end_for(socket, actions as usize, to));
         let result = match end.transpose() {
             // The C library takes only numbers below the soft limit.
             // SAFETY: the caller's own arguments, but for the number.
@@ -221,7 +235,7 @@ interpose! {
             Err(error) => error.raw_os_error(),
         };
         if result == 0 {
-            guarded(|| spawned::gets(actions as usize, to, socket.as_deref()));
+            guarded(|| spawn_actions::gets(actions as usize, to, socket.as_deref()));
         }
         result
     };
@@ -235,18 +249,18 @@ interpose! {
     ) -> c_int = (!table::is_unused()).then_some(()) => |_any, kernel| {
         let result = kernel();
         if result == 0 {
-            guarded(|| spawned::gets(actions as usize, fd, None));
+            guarded(|| spawn_actions::gets(actions as usize, fd, None));
         }
         result
     };
     /// posix_spawn_file_actions_init(3): forgets earlier actions at this address
     fn posix_spawn_file_actions_init(actions: *mut posix_spawn_file_actions_t) -> c_int = Some(()) => |_any, kernel| {
-        guarded(|| spawned::forget(actions as usize));
+        guarded(|| spawn_actions::forget(actions as usize));
         kernel()
     };
     /// posix_spawn_file_actions_destroy(3): these actions will start nothing any more
     fn posix_spawn_file_actions_destroy(actions: *mut posix_spawn_file_actions_t) -> c_int = Some(()) => |_any, kernel| {
-        guarded(|| spawned::forget(actions as usize));
+        guarded(|| spawn_actions::forget(actions as usize));
         kernel()
     };
 }

@@ -11,11 +11,11 @@ use seekwire_transport::buffer::zeros;
 use super::send::{by_kernel, by_tcp, transmit_part};
 use super::{interpose, receive};
 use crate::buffers::Buffers;
+use crate::call_path::{CallPath, Parts};
 use crate::ffi::{errno, fail, guarded, keeping_errno, set_errno};
 use crate::hazard::outside;
 use crate::table::{self, SocketRef};
-use crate::way::{Parts, Way};
-use crate::{departure, pointers, real, signals};
+use crate::{pointers, real, signals, unload};
 
 /// Number of bytes of the file to copy at a time.
 const PIECE: usize = 64 * 1024;
@@ -33,9 +33,9 @@ fn send_file(
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
     match socket.enter() {
-        Way::Plain(plain) => return by_kernel(socket, plain, kernel),
-        Way::Library => {}
-        Way::Unseen => return kernel(),
+        CallPath::Plain(plain) => return by_kernel(socket, plain, kernel),
+        CallPath::Library => {}
+        CallPath::Unseen => return kernel(),
     }
     // SAFETY: the caller's own number; one that is not open gives EBADF.
     let file = if from < 0 { return kernel() } else { unsafe { BorrowedFd::borrow_raw(from) } };
@@ -61,7 +61,7 @@ fn send_file(
     // All pieces count as one call.
     let parts = Parts::new(len > PIECE);
     let _holding = socket.connection.hold_file();
-    let (sent, error) = copy((socket, out), &parts, file, begin, len);
+    let (sent, error) = copy(socket, out, &parts, file, begin, len);
     if sent == 0
         && let Some(error) = error
     {
@@ -85,7 +85,8 @@ fn send_file(
 ///
 /// The bytes are read by position, so those without room simply stay in the file.
 fn copy(
-    (socket, out): (&SocketRef, c_int),
+    socket: &SocketRef,
+    out: c_int,
     parts: &Parts,
     file: BorrowedFd<'_>,
     begin: u64,
@@ -132,8 +133,8 @@ fn splice_out(
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
     match socket.enter_to_receive() {
-        Way::Plain(plain) => return receive::by_kernel(socket, plain, 0, kernel),
-        Way::Library if len > 0 => {}
+        CallPath::Plain(plain) => return receive::by_kernel(socket, plain, 0, kernel),
+        CallPath::Library if len > 0 => {}
         _ => return kernel(),
     }
     let waits = flags & libc::SPLICE_F_NONBLOCK == 0 && !is_nonblocking(pipe);
@@ -172,8 +173,31 @@ fn splice_out(
     if received <= 0 {
         return received;
     }
-    // SAFETY: bytes that were just received, for which there is room.
-    unsafe { real::write(pipe, base.cast_const(), received as usize) }
+    match write_all(pipe, &piece[..received as usize]) {
+        0 => -1,
+        written => written as ssize_t,
+    }
+}
+
+/// Writes bytes that were received and must not be lost: another thread may have taken the room.
+/// Returns their number, which is smaller if writing has failed: then errno says how.
+fn write_all(pipe: c_int, bytes: &[u8]) -> usize {
+    let mut entry = libc::pollfd { fd: pipe, events: libc::POLLOUT, revents: 0 };
+    let before = errno();
+    let mut written = 0;
+    while written < bytes.len() {
+        let rest = &bytes[written..];
+        // SAFETY: a live slice.
+        match unsafe { real::write(pipe, rest.as_ptr().cast(), rest.len()) } {
+            -1 if errno() == libc::EINTR => {}
+            // SAFETY: one live entry.
+            -1 if errno() == libc::EAGAIN => _ = unsafe { real::poll(&raw mut entry, 1, -1) },
+            -1 => return written,
+            more => written += more as usize,
+        }
+    }
+    set_errno(before);
+    written
 }
 
 fn is_nonblocking(pipe: c_int) -> bool {
@@ -193,7 +217,7 @@ fn room_in(pipe: c_int, wait: bool) -> Result<usize, Errno> {
         // SAFETY: one live entry.
         match unsafe { real::poll(&raw mut entry, 1, if wait { LOOK_UP } else { 0 }) } {
             0 if !wait => return Err(Errno::AGAIN),
-            0 if departure::has_begun() => return Ok(0),
+            0 if unload::has_begun() => return Ok(0),
             0 => {}
             // Nothing has been moved yet.
             -1 if errno() == libc::EINTR && signals::restart() => set_errno(before),

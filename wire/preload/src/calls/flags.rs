@@ -28,7 +28,7 @@ const RWF_IGNORED: c_int = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_APPEND | RWF_N
 
 /// The object of a call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum About<F> {
+pub(super) enum CallSubject<F> {
     /// The byte stream, on either carrier.
     Stream(F),
     /// The urgent byte, which only TCP transfers.
@@ -38,14 +38,14 @@ pub(super) enum About<F> {
 }
 
 /// Interprets the flags of recv.
-pub(super) fn of_receive(flags: c_int) -> About<RecvFlags> {
+pub(super) fn of_receive(flags: c_int) -> CallSubject<RecvFlags> {
     // In the kernel's order.
     if flags & MSG_ERRQUEUE != 0 {
-        About::Other
+        CallSubject::Other
     } else if flags & MSG_OOB != 0 {
-        About::Urgent
+        CallSubject::Urgent
     } else {
-        About::Stream(RecvFlags {
+        CallSubject::Stream(RecvFlags {
             peek: flags & MSG_PEEK != 0,
             wait_all: flags & MSG_WAITALL != 0,
             dont_wait: flags & MSG_DONTWAIT != 0,
@@ -55,14 +55,14 @@ pub(super) fn of_receive(flags: c_int) -> About<RecvFlags> {
 }
 
 /// Interprets the flags of send on a connected socket.
-pub(super) fn of_send(flags: c_int) -> About<SendFlags> {
+pub(super) fn of_send(flags: c_int) -> CallSubject<SendFlags> {
     if flags & MSG_FASTOPEN != 0 {
         // MSG_FASTOPEN gives EISCONN.
-        About::Other
+        CallSubject::Other
     } else if flags & MSG_OOB != 0 {
-        About::Urgent
+        CallSubject::Urgent
     } else {
-        About::Stream(SendFlags {
+        CallSubject::Stream(SendFlags {
             dont_wait: flags & MSG_DONTWAIT != 0,
             no_signal: flags & MSG_NOSIGNAL != 0,
             more: flags & MSG_MORE != 0,
@@ -102,7 +102,7 @@ pub(super) fn of_file(offset: off_t, flags: c_int) -> Option<c_int> {
         return None;
     }
     let recent = flags & (RWF_NOAPPEND | RWF_NOSIGNAL);
-    if recent != 0 && recent & !known() != 0 {
+    if recent != 0 && recent & !accepted() != 0 {
         return None;
     }
     let dont_wait = if flags & RWF_NOWAIT != 0 { MSG_DONTWAIT } else { 0 };
@@ -111,9 +111,9 @@ pub(super) fn of_file(offset: off_t, flags: c_int) -> Option<c_int> {
 }
 
 /// The recent file flags that this kernel accepts: tried once with an empty pipe.
-fn known() -> c_int {
-    static KNOWN: OnceLock<c_int> = OnceLock::new();
-    *KNOWN.get_or_init(|| {
+fn accepted() -> c_int {
+    static ACCEPTED: OnceLock<c_int> = OnceLock::new();
+    *ACCEPTED.get_or_init(|| {
         keeping_errno(|| {
             let mut ends: [c_int; 2] = [-1; 2];
             let mut byte = 0u8;
@@ -133,14 +133,14 @@ fn known() -> c_int {
                         [ends[0] as usize, into, 1, usize::MAX, usize::MAX, *flag as usize];
                     call(libc::SYS_preadv2, arguments) == Err(Errno::AGAIN)
                 };
-                let known = [RWF_NOAPPEND, RWF_NOSIGNAL]
+                let accepted = [RWF_NOAPPEND, RWF_NOSIGNAL]
                     .into_iter()
                     .filter(takes)
                     .fold(0, |all, flag| all | flag);
                 for end in ends {
                     let _ = call(libc::SYS_close, [end as usize, 0, 0, 0, 0, 0]);
                 }
-                known
+                accepted
             }
         })
     })

@@ -9,12 +9,12 @@ use std::ffi::{c_int, c_uint, c_void};
 use libc::size_t;
 
 use super::interpose;
-use crate::{start, unseen};
+use crate::{start, unknown_rings};
 
 /// Called when such a function has returned.
 fn made(result: c_int) -> c_int {
     if result >= 0 && start::is_tracking() {
-        unseen::look();
+        unknown_rings::look();
     }
     result
 }

@@ -14,12 +14,12 @@ use seekwire_transport::sys::fd::{is_placed, placed_in};
 
 use super::descriptor::before_numbers_part;
 use super::interpose;
+use crate::fd_numbers::Last;
 use crate::ffi::{errno, fail, guarded, keeping_errno, status};
-use crate::numbers::Last;
 use crate::socket::SOCK_SEEK_STREAM;
 use crate::table::SocketRef;
 use crate::track::{self, fresh};
-use crate::{cancel, passed, pointers, process, real, start, streams, table};
+use crate::{cancel, handover, pointers, process, real, start, stdio_streams, table};
 
 /// The lower bits of socket()'s type; the others are flags.
 const KIND: c_int = 0xf;
@@ -36,7 +36,7 @@ fn accepted(listener: Option<&SocketRef>, fd: c_int, flags: c_int) -> c_int {
     if let Some(listener) = listener
         && fd >= 0
         && !process::is_closing_down()
-        && (listener.is_seekable() || !streams::stands_at(fd))
+        && (listener.is_seekable() || !stdio_streams::stands_at(fd))
     {
         guarded(|| {
             track::track(fd, Role::Accepted, flags & SOCK_NONBLOCK != 0, Some(listener));
@@ -104,7 +104,8 @@ fn open(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let seekable = kind & KIND == SOCK_SEEK_STREAM && is_tcp(domain, stream, protocol);
     // SAFETY: three integers.
     let fd = unsafe { real::socket(domain, if seekable { stream } else { kind }, protocol) };
-    let is_tracked = is_tcp(domain, kind, protocol) && start::is_on() && !streams::stands_at(fd);
+    let is_tracked =
+        is_tcp(domain, kind, protocol) && start::is_on() && !stdio_streams::stands_at(fd);
     if fd >= 0 && (seekable || is_tracked) {
         guarded(|| {
             if seekable {
@@ -186,33 +187,33 @@ interpose! {
         result.map_or_else(kernel, status)
     };
     /// close(2)
-    fn close(fd: c_int) -> c_int = known(fd) => |known, kernel| {
-        match known {
-            Known::Tracked => {
+    fn close(fd: c_int) -> c_int = owner(fd) => |owner, kernel| {
+        match owner {
+            FdOwner::Tracked => {
                 keeping_errno(|| track::untrack_closing(fd));
                 kernel()
             }
             // Typical of a program that closes all possible numbers.
-            Known::Own => match process::kind() {
+            FdOwner::Own => match process::kind() {
                 // It may be a number of the child's own, which must survive until exec.
-                process::Kind::Vfork if passed::survives_exec(fd) => kernel(),
+                process::ProcessKind::Vfork if handover::survives_exec(fd) => kernel(),
                 _ => fail(Errno::BADF),
             },
         }
     };
 }
 
-enum Known {
+enum FdOwner {
     Tracked,
     /// A descriptor of this library.
     Own,
 }
 
-fn known(fd: c_int) -> Option<Known> {
+fn owner(fd: c_int) -> Option<FdOwner> {
     if table::get(fd).is_some() {
-        Some(Known::Tracked)
+        Some(FdOwner::Tracked)
     } else {
-        is_placed(Fd::new(fd)).then_some(Known::Own)
+        is_placed(Fd::new(fd)).then_some(FdOwner::Own)
     }
 }
 

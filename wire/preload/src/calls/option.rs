@@ -14,13 +14,13 @@ use seekwire_transport::Errno;
 use super::control::has_ended;
 use super::interpose;
 use super::options::{self, Effect};
+use crate::call_path::CallPath;
+use crate::fallback::to_tcp;
+use crate::fd_numbers::Last;
 use crate::ffi::{fail, guarded, keeping_errno};
-use crate::hand_over::to_tcp;
-use crate::numbers::Last;
 use crate::socket::Socket;
 use crate::table::{self, SocketRef};
-use crate::way::Way;
-use crate::{pointers, real, track};
+use crate::{log, pointers, real, track};
 
 /// Names for programs with a 64-bit time_t, which are the same on 64-bit processors.
 const SO_RCVTIMEO_NEW: c_int = 66;
@@ -43,7 +43,7 @@ unsafe fn remember(
         TCP_INQ if level == IPPROTO_TCP && len >= size_of::<c_int>() => {
             // SAFETY: as the caller says; options need not be aligned.
             let on = unsafe { value.cast::<c_int>().read_unaligned() } != 0;
-            socket.connection.set_tells_unread(on);
+            socket.connection.set_reports_unread(on);
         }
         TCP_CORK | TCP_NODELAY if level == IPPROTO_TCP && len >= size_of::<c_int>() => {
             // SAFETY: as above.
@@ -119,13 +119,16 @@ interpose! {
             return fail(Errno::BUSY);
         }
         let effect = options::of_option(level, name);
+        if matches!(effect, Effect::Tcp | Effect::LetGo) && !socket.is_listening() {
+            keeping_errno(|| guarded(|| say_why(fd, level, name)));
+        }
         // The kernel transforms no bytes before it has keys, and often it cannot do it at all.
         let is_tried = (level, name) == (IPPROTO_TCP, TCP_ULP) && !socket.connection.is_seeking();
         if effect == Effect::LetGo && !is_tried && let Err(error) = before_letting_go(&socket) {
             return fail(error);
         }
         if matches!(effect, Effect::Told | Effect::Tcp) {
-            socket.connection.set_hears_kernel();
+            socket.connection.set_wants_kernel_messages();
             if effect == Effect::Tcp {
                 let _ = keeping_errno(|| socket.fall_back(Reason::UnknownOption));
             }
@@ -157,26 +160,35 @@ interpose! {
         if level == SOL_SOCKET {
             let result = kernel();
             guarded(|| {
-                socket.connection.heard_of_end();
+                socket.connection.note_reported_end();
                 if result == 0 {
-                    // SAFETY: the kernel has just written the error there, or as much of it as fits.
-                    unsafe { tell_kept_error(&socket, value.cast(), len) };
+                    // SAFETY: the kernel has just written the error there, or as much of it as
+                    // fits.
+                    unsafe { return_kept_error(&socket, value.cast(), len) };
                 }
             });
             return result;
         }
         match socket.enter_to_receive() {
             // The kernel's own call is not counted.
-            Way::Plain(_) | Way::Unseen => {
+            CallPath::Plain(_) | CallPath::Unseen => {
                 let _ = keeping_errno(|| socket.fall_back(Reason::UnknownOption));
                 kernel()
             }
-            Way::Library => match nothing_mapped(&socket, value.cast(), len) {
+            CallPath::Library => match nothing_mapped(&socket, value.cast(), len) {
                 Ok(()) => 0,
                 Err(error) => fail(error),
             },
         }
     };
+}
+
+/// Reports the option for which a connection goes by TCP.
+fn say_why(fd: c_int, level: c_int, name: c_int) {
+    match options::described(level, name) {
+        Some((option, why)) => log::info!("fd {fd}: {option} needs TCP: {why}"),
+        None => log::info!("fd {fd}: option {name} of level {level} is unknown and needs TCP"),
+    }
 }
 
 fn concerns_library(level: c_int, name: c_int) -> bool {
@@ -188,7 +200,7 @@ fn concerns_library(level: c_int, name: c_int) -> bool {
 /// # Safety
 ///
 /// `len` must be readable, and that many bytes at `value` readable and writable.
-unsafe fn tell_kept_error(socket: &SocketRef, value: *mut u8, len: *const socklen_t) {
+unsafe fn return_kept_error(socket: &SocketRef, value: *mut u8, len: *const socklen_t) {
     // SAFETY: as the caller says.
     let written = unsafe {
         let len = (len.read_unaligned() as usize).min(size_of::<c_int>());

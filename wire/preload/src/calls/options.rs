@@ -1,7 +1,7 @@
 //! The effects of the numbers of setsockopt, ioctl and fcntl on a connection whose bytes the kernel
 //! does not carry.
 //!
-//! tests/coverage.rs compares this table with the kernel's headers: it must contain all their
+//! tests/option_table.rs compares this table with the kernel's headers: it must contain all their
 //! numbers.
 
 use std::ffi::c_int;
@@ -408,4 +408,13 @@ pub(crate) const OPTIONS: &[Row] = &[
 pub(crate) fn of_option(level: c_int, name: c_int) -> Effect {
     let row = |row: &&Row| row.0 == level && row.1.iter().any(|(number, _)| *number == name);
     OPTIONS.iter().find(row).map_or(Tcp, |row| row.2)
+}
+
+/// The name of an option in the kernel's headers, and the reason for its effect; `None` if it is
+/// unknown.
+pub(crate) fn described(level: c_int, name: c_int) -> Option<(&'static str, &'static str)> {
+    OPTIONS.iter().filter(|row| row.0 == level).find_map(|(_, options, _, why)| {
+        let (_, option) = options.iter().find(|(number, _)| *number == name)?;
+        Some((*option, *why))
+    })
 }

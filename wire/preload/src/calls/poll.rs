@@ -9,9 +9,9 @@ use seekwire_transport::sys::limit;
 
 use super::interpose;
 use crate::hazard::outside;
-use crate::poll::{Answer, wait};
+use crate::poll::{PollAnswer, wait};
 use crate::timeout::{Timeout, timespec as as_timespec};
-use crate::{pointers, real, table};
+use crate::{cancel, pointers, real, table};
 
 /// The application's list, if the library needs to look at it.
 fn list<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
@@ -39,9 +39,10 @@ fn fits(count: nfds_t, size: size_t) -> bool {
 }
 
 fn wait_milliseconds(list: &mut [pollfd], timeout: c_int, kernel: impl Fn() -> c_int) -> c_int {
-    match wait(list, Timeout::from_milliseconds(timeout), ptr::null(), false, kernel) {
-        Answer::Kernel(result) | Answer::Poll { result, .. } => result,
-        Answer::Left(mut left) => {
+    let left = Timeout::from_milliseconds(timeout);
+    match cancel::point(|| wait(list, left, ptr::null(), false, kernel)) {
+        PollAnswer::Kernel(result) | PollAnswer::Poll { result, .. } => result,
+        PollAnswer::Left(mut left) => {
             let (fds, count) = (list.as_mut_ptr(), list.len() as nfds_t);
             // SAFETY: a live list.
             outside(|| unsafe { real::poll(fds, count, left.left_milliseconds()) })
@@ -61,9 +62,9 @@ fn wait_exactly(
         Some(limit) => Timeout::from_parts(limit.tv_sec, limit.tv_nsec),
     };
     let Some(left) = left.filter(|_| pointers::is_mask(mask)) else { return kernel() };
-    match wait(list, left, mask, false, kernel) {
-        Answer::Kernel(result) | Answer::Poll { result, .. } => result,
-        Answer::Left(mut left) => {
+    match cancel::point(|| wait(list, left, mask, false, kernel)) {
+        PollAnswer::Kernel(result) | PollAnswer::Poll { result, .. } => result,
+        PollAnswer::Left(mut left) => {
             let (fds, count) = (list.as_mut_ptr(), list.len() as nfds_t);
             let left = left.left().map(as_timespec);
             let left = left.as_ref().map_or(ptr::null(), ptr::from_ref);

@@ -10,8 +10,8 @@ use std::ffi::{c_char, c_int, c_void};
 use seekwire_endpoint::Reason;
 
 use super::interpose;
+use crate::fallback::to_tcp;
 use crate::ffi::{guarded, keeping_errno};
-use crate::hand_over::to_tcp;
 use crate::{real, table};
 
 /// Called before libc writes to `fd` once.
@@ -20,7 +20,7 @@ fn before_print(fd: c_int) {
         if let Some(socket) = table::socket(fd) {
             if socket.connection.is_seeking() {
                 // Libc only writes, so holes do no harm.
-                socket.send_by_tcp(Reason::Bypassed);
+                _ = socket.send_by_tcp(Reason::Bypassed);
             } else {
                 let _ = to_tcp(&socket, Reason::Stdio);
             }

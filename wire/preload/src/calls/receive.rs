@@ -14,15 +14,15 @@ use seekwire_transport::buffer::zeros;
 use seekwire_transport::sys::socket::Control;
 
 use super::control::Messages;
-use super::flags::{self, About};
+use super::flags::{self, CallSubject};
 use super::interpose;
 use crate::buffers::{Buffers, is_possible};
+use crate::call_path::{CallPath, Part, Parts, StartedCall};
 use crate::ffi::{count, errno, fail, guarded, guarded_raw, set_errno};
 use crate::hazard::outside;
 use crate::table::SocketRef;
 use crate::timeout::Timeout;
-use crate::way::{Begun, Part, Parts, Way};
-use crate::{cancel, departure, look, passed, pointers, real, table};
+use crate::{cancel, look, passed_sockets, pointers, real, table, unload};
 
 /// Receives from a tracked socket. `kernel` makes the application's own call.
 #[inline]
@@ -46,20 +46,20 @@ fn receive_with(
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
     let ours = match flags::of_receive(flags) {
-        About::Stream(ours) => ours,
-        About::Urgent => {
+        CallSubject::Stream(ours) => ours,
+        CallSubject::Urgent => {
             let _ = socket.fall_back(Reason::OutOfBand);
             return kernel();
         }
-        About::Other => return kernel(),
+        CallSubject::Other => return kernel(),
     };
     loop {
-        let begun = Begun::receive(socket, part);
+        let begun = StartedCall::receive(socket, part);
         match socket.enter_to_receive() {
-            Way::Library => match cancel::point(|| {
+            CallPath::Library => match cancel::point(|| {
                 guarded_raw(|| from_connection(socket, into, ours, control.as_deref_mut()))
             }) {
-                Some(Err(Errno::CANCELED)) if departure::has_begun() => return kernel(),
+                Some(Err(Errno::CANCELED)) if unload::has_begun() => return kernel(),
                 Some(Err(Errno::CANCELED)) => {}
                 Some(Err(Errno::STALE)) => {
                     socket.untrack_stale();
@@ -77,8 +77,8 @@ fn receive_with(
                 }
                 None => return kernel(),
             },
-            Way::Plain(plain) => return by_kernel(socket, plain, flags, kernel),
-            Way::Unseen => return kernel(),
+            CallPath::Plain(plain) => return by_kernel(socket, plain, flags, kernel),
+            CallPath::Unseen => return kernel(),
         }
     }
 }
@@ -95,7 +95,7 @@ pub(super) fn by_kernel(
     if result > 0 && !flags::leaves_stream(flags) {
         plain.received(result as usize);
     } else if result < 0 && errno() == libc::EAGAIN {
-        socket.connection.note_look_in_vain();
+        socket.connection.note_empty_receive();
     }
     socket.leave_plain(plain);
     socket.update_sets();
@@ -263,15 +263,15 @@ unsafe fn receive_message(
         // The kernel notices the bad pointer when it takes bytes.
         return fail(Errno::FAULT);
     }
-    let told = control.and_then(|control| guarded(|| control.tell(socket, result > 0)));
-    let told = told.unwrap_or_default();
+    let received = control.and_then(|control| guarded(|| control.deliver(socket, result > 0)));
+    let received = received.unwrap_or_default();
     // SAFETY: it can be written to.
     unsafe {
         if !header.msg_name.is_null() {
             (&raw mut (*message).msg_namelen).write_unaligned(0);
         }
-        (&raw mut (*message).msg_controllen).write_unaligned(told.len);
-        (&raw mut (*message).msg_flags).write_unaligned(flags::returned(flags) | told.flags);
+        (&raw mut (*message).msg_controllen).write_unaligned(received.len);
+        (&raw mut (*message).msg_flags).write_unaligned(flags::returned(flags) | received.flags);
     }
     result
 }
@@ -354,8 +354,8 @@ unsafe fn receive_messages(
     if done > 0 || number == 0 { done } else { -1 }
 }
 
-/// recvmmsg on a plain connection: the kernel's own call, whose parts the kernel knows. `None` where
-/// the library has to make it.
+/// recvmmsg on a plain connection: the kernel's own call, whose parts the kernel knows. `None`
+/// where the library has to make it.
 fn receive_plain(
     socket: &SocketRef,
     messages: *const mmsghdr,
@@ -363,10 +363,12 @@ fn receive_plain(
     kernel: &impl Fn() -> c_int,
 ) -> Option<c_int> {
     let flags = flags & !MSG_WAITFORONE;
-    if !matches!(flags::of_receive(flags), About::Stream(_)) || socket.connection.hears_kernel() {
+    if !matches!(flags::of_receive(flags), CallSubject::Stream(_))
+        || socket.connection.wants_kernel_messages()
+    {
         return None;
     }
-    let Way::Plain(plain) = socket.enter_to_receive() else { return None };
+    let CallPath::Plain(plain) = socket.enter_to_receive() else { return None };
     let result = Cell::new(0);
     by_kernel(socket, plain, flags, || {
         result.set(kernel());
@@ -476,7 +478,7 @@ interpose! {
         let Some(socket) = socket else {
             let result = kernel();
             // SAFETY: the caller's own message.
-            unsafe { passed::arrived(result, message) };
+            unsafe { passed_sockets::arrived(result, message) };
             return result;
         };
         // SAFETY: the caller's own message.
@@ -494,7 +496,7 @@ interpose! {
             let result = kernel();
             for at in 0..usize::try_from(result).unwrap_or(0) {
                 // SAFETY: the caller's own messages, of which the kernel has filled in this many.
-                unsafe { passed::arrived(0, &raw mut (*messages.add(at)).msg_hdr) };
+                unsafe { passed_sockets::arrived(0, &raw mut (*messages.add(at)).msg_hdr) };
             }
             return result;
         };

@@ -26,13 +26,13 @@ interpose! {
         socket: *mut c_int,
         send_size: c_uint,
         receive_size: c_uint,
-    ) -> *mut c_void = Some(hand_to_libc(number_at(socket))) => |given, kernel| given.map_or_else(fail, |()| kernel());
+    ) -> *mut c_void = Some(hand_to_libc(number_at(socket))) => |handed_over, kernel| handed_over.map_or_else(fail, |()| kernel());
     /// svcfd_create(3)
     fn svcfd_create(
         fd: c_int,
         send_size: c_uint,
         receive_size: c_uint,
-    ) -> *mut c_void = Some(hand_to_libc(fd)) => |given, kernel| given.map_or_else(fail, |()| kernel());
+    ) -> *mut c_void = Some(hand_to_libc(fd)) => |handed_over, kernel| handed_over.map_or_else(fail, |()| kernel());
     /// xprt_register(3): svc_run polls the number at the beginning of a transport
     fn xprt_register(transport: *mut c_void) -> () = Some(hand_to_libc(number_at(transport.cast()))) => |_given, kernel| kernel();
 }

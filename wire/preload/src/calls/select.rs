@@ -15,9 +15,9 @@ use smallvec::{SmallVec, smallvec};
 use super::interpose;
 use crate::ffi::{fail, guarded, keeping_errno};
 use crate::hazard::outside;
-use crate::poll::{Answer, wait};
+use crate::poll::{PollAnswer, wait};
 use crate::timeout::{Timeout, timespec as as_timespec};
-use crate::{pointers, real, table};
+use crate::{cancel, pointers, real, table};
 
 const BITS: usize = c_ulong::BITS as usize;
 
@@ -169,7 +169,7 @@ fn select_ours(
     mut left: Timeout,
     mask: *const sigset_t,
     kernel: impl Fn() -> c_int,
-    go_on: impl FnOnce(&mut Timeout) -> c_int,
+    go_on: impl Fn(&mut Timeout) -> c_int,
 ) -> c_int {
     let (mut list, tracked) = sets.list(count);
     if !tracked {
@@ -177,13 +177,16 @@ fn select_ours(
     }
     // The time counts from now on, over all sleeps.
     left.left();
+    let mut has_waited = false;
     loop {
-        match wait(&mut list, left, mask, true, &kernel) {
-            Answer::Kernel(result) => return result,
-            Answer::Left(mut left) => return outside(|| go_on(&mut left)),
-            Answer::Poll { result, .. } if result < 0 => return result,
+        let mut rest = left;
+        let rest = || if has_waited { outside(|| go_on(&mut rest)) } else { kernel() };
+        match cancel::point(|| wait(&mut list, left, mask, true, rest)) {
+            PollAnswer::Kernel(result) => return result,
+            PollAnswer::Left(mut left) => return outside(|| go_on(&mut left)),
+            PollAnswer::Poll { result, .. } if result < 0 => return result,
             // A number that is closed while the call sleeps counts as ready.
-            Answer::Poll { has_slept: false, .. }
+            PollAnswer::Poll { has_slept: false, .. }
                 if list
                     .iter()
                     .any(|entry| entry.revents & POLLNVAL != 0 && is_refused(entry.fd)) =>
@@ -192,10 +195,11 @@ fn select_ours(
             }
             // The end of a connection is no event for a caller that waits only for exceptions,
             // since none can come any more.
-            Answer::Poll { result: 1.., .. } if !list.iter().any(is_answered) => {
+            PollAnswer::Poll { result: 1.., .. } if !list.iter().any(is_answered) => {
                 list.retain(|entry| entry.revents == 0);
+                has_waited = true;
             }
-            Answer::Poll { .. } => return sets.answer(count, &list),
+            PollAnswer::Poll { .. } => return sets.answer(count, &list),
         }
     }
 }
@@ -237,9 +241,9 @@ interpose! {
         });
         // Linux stores the remaining time in the timeout.
         if let (Some(limit), Some(begin), false) = (limit, begin, by_kernel.get()) {
-            let passed = begin.elapsed().as_micros();
+            let elapsed = begin.elapsed().as_micros();
             let whole = u128::from(limit.tv_sec.unsigned_abs()) * 1_000_000 + u128::from(limit.tv_usec.unsigned_abs());
-            let rest = whole.saturating_sub(passed);
+            let rest = whole.saturating_sub(elapsed);
             (limit.tv_sec, limit.tv_usec) = ((rest / 1_000_000) as i64, (rest % 1_000_000) as i64);
         }
         result

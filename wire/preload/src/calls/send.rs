@@ -7,18 +7,18 @@ use libc::{MSG_ZEROCOPY, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, sockle
 use seekwire_endpoint::{Plain, Reason, SendFlags};
 use seekwire_transport::{Errno, sys};
 
-use super::flags::{self, About};
+use super::flags::{self, CallSubject};
 use super::interpose;
 use super::receive::bytes_of;
 use crate::buffers::{Buffers, is_possible};
+use crate::call_path::{CallPath, Part, Parts, StartedCall};
 use crate::ffi::{count, fail, guarded_raw, keeping_errno, set_errno};
 use crate::hazard::outside;
 use crate::table::SocketRef;
-use crate::way::{Begun, Part, Parts, Way};
 use crate::{
-    cancel, departure,
-    passed::{self, Replaced},
-    pointers, real, table,
+    cancel,
+    passed_sockets::{self, RelayedMessage},
+    pointers, real, table, unload,
 };
 
 /// Sends on a tracked socket. `kernel` makes the application's own call.
@@ -42,53 +42,59 @@ pub(super) fn transmit_part(
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
     let ours = match flags::of_send(flags) {
-        About::Stream(_) if flags & MSG_ZEROCOPY != 0 && is_zerocopy(socket) => {
+        CallSubject::Stream(_) if flags & MSG_ZEROCOPY != 0 && is_zerocopy(socket) => {
             // The kernel reports when it no longer needs the memory, once for each of its calls.
             return by_tcp(socket, kernel);
         }
-        About::Stream(ours) => ours,
-        About::Urgent => {
-            socket.send_by_tcp(Reason::OutOfBand);
+        CallSubject::Stream(ours) => ours,
+        CallSubject::Urgent => {
+            if !socket.send_by_tcp(Reason::OutOfBand) {
+                return fail(Errno::AGAIN);
+            }
             return kernel();
         }
-        About::Other => {
+        CallSubject::Other => {
             if !socket.connection.is_attached() {
                 // It may connect the socket and then send.
-                socket.send_by_tcp(Reason::UnknownOption);
+                _ = socket.send_by_tcp(Reason::UnknownOption);
             }
             return kernel();
         }
     };
     loop {
-        let begun = Begun::send(socket, part);
+        let begun = StartedCall::send(socket, part);
         match socket.enter() {
-            Way::Library => match cancel::point(|| guarded_raw(|| to_ring(socket, from, ours))) {
-                Some(Err(Errno::CANCELED)) if departure::has_begun() => return kernel(),
-                Some(Err(Errno::CANCELED)) => {}
-                Some(Err(Errno::STALE)) => {
-                    socket.untrack_stale();
-                    return kernel();
-                }
-                // The kernel's call does not move a byte either.
-                Some(Ok(None)) => return kernel(),
-                Some(Err(Errno::INTR)) if begun.restarts(socket) => match socket.begin_again() {
-                    Ok(true) => {}
-                    Ok(false) => return kernel(),
-                    Err(error) => return fail(error),
-                },
-                Some(Ok(Some(bytes))) => {
-                    socket.update_sets();
-                    return count(Ok(bytes));
-                }
-                Some(Err(error)) => {
-                    if !socket.end_call(Some(error)) {
-                        return fail(error);
+            CallPath::Library => {
+                match cancel::point(|| guarded_raw(|| to_ring(socket, from, ours))) {
+                    Some(Err(Errno::CANCELED)) if unload::has_begun() => return kernel(),
+                    Some(Err(Errno::CANCELED)) => {}
+                    Some(Err(Errno::STALE)) => {
+                        socket.untrack_stale();
+                        return kernel();
                     }
+                    // The kernel's call does not move a byte either.
+                    Some(Ok(None)) => return kernel(),
+                    Some(Err(Errno::INTR)) if begun.restarts(socket) => {
+                        match socket.begin_again() {
+                            Ok(true) => {}
+                            Ok(false) => return kernel(),
+                            Err(error) => return fail(error),
+                        }
+                    }
+                    Some(Ok(Some(bytes))) => {
+                        socket.update_sets();
+                        return count(Ok(bytes));
+                    }
+                    Some(Err(error)) => {
+                        if !socket.end_call(Some(error)) {
+                            return fail(error);
+                        }
+                    }
+                    None => return kernel(),
                 }
-                None => return kernel(),
-            },
-            Way::Plain(plain) => return by_kernel(socket, plain, kernel),
-            Way::Unseen => return kernel(),
+            }
+            CallPath::Plain(plain) => return by_kernel(socket, plain, kernel),
+            CallPath::Unseen => return kernel(),
         }
     }
 }
@@ -117,11 +123,13 @@ pub(super) fn by_kernel(
 /// Sends data that the ring cannot take: from a pipe or another source that cannot be read twice,
 /// with control messages, or from memory that is not copied.
 pub(super) fn by_tcp(socket: &SocketRef, kernel: impl Fn() -> ssize_t) -> ssize_t {
-    socket.send_by_tcp(Reason::UnknownOption);
+    if !socket.send_by_tcp(Reason::UnknownOption) {
+        return fail(Errno::AGAIN);
+    }
     match socket.enter() {
-        Way::Plain(plain) => by_kernel(socket, plain, kernel),
+        CallPath::Plain(plain) => by_kernel(socket, plain, kernel),
         // There is no room on the ring for the switch itself.
-        Way::Library if socket.connection.tx_on_ring() => fail(Errno::AGAIN),
+        CallPath::Library if socket.connection.tx_on_ring() => fail(Errno::AGAIN),
         _ => kernel(),
     }
 }
@@ -246,8 +254,8 @@ unsafe fn send_messages(
     if done > 0 || number == 0 { done } else { -1 }
 }
 
-/// sendmmsg on a plain connection: the kernel's own call, whose parts the kernel knows. `None` where
-/// the library has to make it.
+/// sendmmsg on a plain connection: the kernel's own call, whose parts the kernel knows. `None`
+/// where the library has to make it.
 fn send_plain(
     socket: &SocketRef,
     messages: *const mmsghdr,
@@ -261,13 +269,13 @@ fn send_plain(
         !pointers::can_read(message, 1)
             || unsafe { (&raw const (*message).msg_hdr.msg_controllen).read_unaligned() } != 0
     };
-    if !matches!(flags::of_send(flags), About::Stream(_))
+    if !matches!(flags::of_send(flags), CallSubject::Stream(_))
         || flags & MSG_ZEROCOPY != 0
         || (0..number.min(libc::UIO_MAXIOV as c_uint) as usize).any(has_control)
     {
         return None;
     }
-    let Way::Plain(plain) = socket.enter() else { return None };
+    let CallPath::Plain(plain) = socket.enter() else { return None };
     let result = Cell::new(0);
     by_kernel(socket, plain, || {
         result.set(kernel());
@@ -286,7 +294,7 @@ fn send_plain(
 unsafe fn send_replaced(
     fd: c_int,
     messages: *mut mmsghdr,
-    replaced: Vec<(usize, Replaced)>,
+    replaced: Vec<(usize, RelayedMessage)>,
     flags: c_int,
 ) -> c_int {
     let count = replaced.last().map_or(0, |(at, _)| at + 1);
@@ -388,7 +396,7 @@ interpose! {
     /// sendmsg(2); an untracked fd may carry tracked ones to another process
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t = {
         // SAFETY: the caller's own message.
-        match unsafe { passed::prepare(message) } {
+        match unsafe { passed_sockets::prepare(message) } {
             Ok(None) => table::socket(fd),
             Ok(Some(replaced)) => {
                 // SAFETY: the caller's own arguments; the message is a copy of theirs.
@@ -409,7 +417,7 @@ interpose! {
         let mut replaced = Vec::new();
         for at in 0..number.min(libc::UIO_MAXIOV as c_uint) as usize {
             // SAFETY: the caller passes `number` messages, or less.
-            match unsafe { passed::prepare(messages.wrapping_add(at).cast()) } {
+            match unsafe { passed_sockets::prepare(messages.wrapping_add(at).cast()) } {
                 Ok(None) => {}
                 Ok(Some(message)) => replaced.push((at, message)),
                 Err(error) => return fail(error),

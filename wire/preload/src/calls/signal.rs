@@ -10,7 +10,7 @@ use libc::{SIG_ERR, SIG_IGN, SIGBUS, sigaction as Action, sighandler_t};
 use seekwire_transport::sys::{fault, signal::note_ignored};
 
 use super::interpose;
-use crate::process::{self, Kind};
+use crate::process::{self, ProcessKind};
 
 /// sigset(3): blocks the signal, and keeps its action.
 const SIG_HOLD: sighandler_t = 2;
@@ -41,7 +41,7 @@ unsafe fn handler_of(new: *const Action) -> sighandler_t {
 ///
 /// As for sigaction(2).
 unsafe fn set(new: *const Action, old: *mut Action) -> c_int {
-    let borrows = process::kind() == Kind::Vfork || process::has_retreated();
+    let borrows = process::kind() == ProcessKind::Vfork || process::has_retreated();
     // SAFETY: the caller's own arguments.
     let real = |new, old| unsafe { crate::real::sigaction(SIGBUS, new, old) };
     // SAFETY: as above.

@@ -1,6 +1,6 @@
 //! Streams of the C library (FILE): if one is opened over a socket, libc uses the socket without
 //! calling the library; if one is opened or closed at any other number, the library notes that
-//! ([`crate::streams`]).
+//! ([`crate::stdio_streams`]).
 
 use std::ffi::{c_char, c_int};
 
@@ -10,16 +10,16 @@ use super::descriptor::hand_to_libc;
 use super::exec::before_shell;
 use super::interpose;
 use crate::ffi::fail;
-use crate::streams;
+use crate::stdio_streams;
 use crate::track::fresh;
 
 /// Called when `file` was opened at a new number, or could not be opened.
 fn opened(file: *mut FILE) -> *mut FILE {
     if !file.is_null() {
         // SAFETY: libc has just opened it.
-        let fd = unsafe { streams::number(file) };
+        let fd = unsafe { stdio_streams::number(file) };
         fresh(fd);
-        streams::opened(fd);
+        stdio_streams::opened(fd);
     }
     file
 }
@@ -31,7 +31,7 @@ fn attached(fd: c_int, kernel: impl FnOnce() -> *mut FILE) -> *mut FILE {
     }
     let file = kernel();
     if !file.is_null() {
-        streams::opened(fd);
+        stdio_streams::opened(fd);
     }
     file
 }
@@ -44,7 +44,7 @@ fn attached(fd: c_int, kernel: impl FnOnce() -> *mut FILE) -> *mut FILE {
 /// `file` is an open stream.
 unsafe fn reopened(file: *mut FILE, kernel: impl FnOnce() -> *mut FILE) -> *mut FILE {
     // SAFETY: as the caller says.
-    streams::closing(unsafe { streams::number(file) });
+    stdio_streams::closing(unsafe { stdio_streams::number(file) });
     opened(kernel())
 }
 
@@ -54,7 +54,7 @@ unsafe fn reopened(file: *mut FILE, kernel: impl FnOnce() -> *mut FILE) -> *mut 
 unsafe fn closed(file: *mut FILE, kernel: impl FnOnce() -> c_int) -> c_int {
     // Done before closing, because another thread may get the number at once.
     // SAFETY: as the caller says.
-    streams::closing(unsafe { streams::number(file) });
+    stdio_streams::closing(unsafe { stdio_streams::number(file) });
     kernel()
 }
 

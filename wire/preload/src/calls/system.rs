@@ -10,15 +10,15 @@ use libc::{sigset_t, timespec};
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::fd::is_placed;
 
-use super::fresh::fresh_pair;
+use super::new_descriptors::fresh_pair;
 use super::{
-    descriptor, epoll, exec, file, filter, open, option, poll, receive, select, send, uring,
+    descriptor, epoll, exec, file, filter, open, option, poll, receive, select, send, uring, vfork,
 };
 use crate::ffi::{fail, uncancelled};
 use crate::syscall::{NEXT, next};
 use crate::timeout::Timeout;
 use crate::track::fresh;
-use crate::{pointers, start, table};
+use crate::{fork, pointers, start, table};
 
 /// One bit per number: set if [`dispatch`] handles it.
 static OURS: [u64; 8] = {
@@ -128,7 +128,7 @@ macro_rules! dispatch {
 }
 
 /// True if the library takes part in the file behind a number.
-fn known(fd: usize) -> bool {
+fn is_tracked(fd: usize) -> bool {
     table::is_entered(fd as c_int)
 }
 
@@ -150,7 +150,7 @@ dispatch! {
     SYS_socket if true => open::socket(a as _, b as _, c as _);
     SYS_accept if true => open::accept(a as _, b as _, c as _);
     SYS_accept4 if true => open::accept4(a as _, b as _, c as _, d as _);
-    SYS_close if known(a) || is_placed(Fd::new(a as c_int)) => open::close(a as _);
+    SYS_close if is_tracked(a) || is_placed(Fd::new(a as c_int)) => open::close(a as _);
     SYS_close_range if any() => open::close_range(a as _, b as _, c as _);
     SYS_dup if any() => descriptor::dup(a as _);
     #[cfg(target_arch = "x86_64")]
@@ -165,39 +165,46 @@ dispatch! {
     SYS_execveat if true => exec::execveat(a as _, b as _, c as _, d as _, e as _);
     SYS_exit_group if true => start::_exit(a as _);
 
+    // Calls that make a process which has them as well.
+    #[cfg(target_arch = "x86_64")]
+    SYS_fork if start::is_tracking() => fork::without_handlers(kernel);
+    SYS_clone if start::is_tracking() && vfork::is_fork(a, b) => fork::without_handlers(kernel);
+    // SAFETY: the caller's own argument.
+    SYS_clone3 if start::is_tracking() && unsafe { vfork::is_fork_by_3(a as _) } => fork::without_handlers(kernel);
+
     // Calls that use them.
-    SYS_connect if known(a) => open::connect(a as _, b as _, c as _);
-    SYS_listen if known(a) => open::listen(a as _, b as _);
-    SYS_shutdown if known(a) => open::shutdown(a as _, b as _);
-    SYS_setsockopt if known(a) => option::setsockopt(a as _, b as _, c as _, d as _, e as _);
-    SYS_getsockopt if known(a) => option::getsockopt(a as _, b as _, c as _, d as _, e as _);
-    SYS_ioctl if known(a) => descriptor::ioctl(a as _, b as _, c);
-    SYS_read if known(a) => receive::read(a as _, b as _, c);
-    SYS_readv if known(a) => receive::readv(a as _, b as _, c as _);
+    SYS_connect if is_tracked(a) => open::connect(a as _, b as _, c as _);
+    SYS_listen if is_tracked(a) => open::listen(a as _, b as _);
+    SYS_shutdown if is_tracked(a) => open::shutdown(a as _, b as _);
+    SYS_setsockopt if is_tracked(a) => option::setsockopt(a as _, b as _, c as _, d as _, e as _);
+    SYS_getsockopt if is_tracked(a) => option::getsockopt(a as _, b as _, c as _, d as _, e as _);
+    SYS_ioctl if is_tracked(a) => descriptor::ioctl(a as _, b as _, c);
+    SYS_read if is_tracked(a) => receive::read(a as _, b as _, c);
+    SYS_readv if is_tracked(a) => receive::readv(a as _, b as _, c as _);
     // The offset comes in two halves; on 64-bit processors the first has all of it.
-    SYS_preadv2 if known(a) => receive::preadv2(a as _, b as _, c as _, d as _, f as _);
-    SYS_recvfrom if known(a) => receive::recvfrom(a as _, b as _, c, d as _, e as _, f as _);
+    SYS_preadv2 if is_tracked(a) => receive::preadv2(a as _, b as _, c as _, d as _, f as _);
+    SYS_recvfrom if is_tracked(a) => receive::recvfrom(a as _, b as _, c, d as _, e as _, f as _);
     SYS_recvmsg if any() => receive::recvmsg(a as _, b as _, c as _);
     SYS_recvmmsg if any() => receive::recvmmsg(a as _, b as _, c as _, d as _, e as _);
-    SYS_write if known(a) => send::write(a as _, b as _, c);
-    SYS_writev if known(a) => send::writev(a as _, b as _, c as _);
-    SYS_pwritev2 if known(a) => send::pwritev2(a as _, b as _, c as _, d as _, f as _);
-    SYS_sendto if known(a) => send::sendto(a as _, b as _, c, d as _, e as _, f as _);
+    SYS_write if is_tracked(a) => send::write(a as _, b as _, c);
+    SYS_writev if is_tracked(a) => send::writev(a as _, b as _, c as _);
+    SYS_pwritev2 if is_tracked(a) => send::pwritev2(a as _, b as _, c as _, d as _, f as _);
+    SYS_sendto if is_tracked(a) => send::sendto(a as _, b as _, c, d as _, e as _, f as _);
     SYS_sendmsg if any() => send::sendmsg(a as _, b as _, c as _);
     SYS_sendmmsg if any() => send::sendmmsg(a as _, b as _, c as _, d as _);
-    SYS_sendfile if known(a) || known(b) => file::sendfile(a as _, b as _, c as _, d);
-    SYS_splice if known(a) || known(c) => file::splice(a as _, b as _, c as _, d as _, e, f as _);
+    SYS_sendfile if is_tracked(a) || is_tracked(b) => file::sendfile(a as _, b as _, c as _, d);
+    SYS_splice if is_tracked(a) || is_tracked(c) => file::splice(a as _, b as _, c as _, d as _, e, f as _);
     #[cfg(target_arch = "x86_64")]
     SYS_poll if any() => poll::poll(a as _, b as _, c as _);
     SYS_ppoll if any() && can_be_read::<timespec>(c) && is_size_of_mask(d, e) => timed(c, || poll::ppoll(a as _, b as _, c as _, d as _));
     #[cfg(target_arch = "x86_64")]
     SYS_select if any() && can_be_read::<libc::timeval>(e) => select::select(a as _, b as _, c as _, d as _, e as _);
     SYS_pselect6 if any() && can_be_read::<timespec>(e) && is_mask_of_size(f) => timed(e, || select::pselect(a as _, b as _, c as _, d as _, e as *const timespec, mask_with_size(f)[0] as *const sigset_t));
-    SYS_epoll_ctl if known(c) => epoll::epoll_ctl(a as _, b as _, c as _, d as _);
+    SYS_epoll_ctl if is_tracked(c) => epoll::epoll_ctl(a as _, b as _, c as _, d as _);
     #[cfg(target_arch = "x86_64")]
-    SYS_epoll_wait if known(a) => epoll::epoll_wait(a as _, b as _, c as _, d as _);
-    SYS_epoll_pwait if known(a) && is_size_of_mask(e, f) => epoll::epoll_pwait(a as _, b as _, c as _, d as _, e as _);
-    SYS_epoll_pwait2 if known(a) && is_size_of_mask(e, f) => epoll::epoll_pwait2(a as _, b as _, c as _, d as _, e as _);
+    SYS_epoll_wait if is_tracked(a) => epoll::epoll_wait(a as _, b as _, c as _, d as _);
+    SYS_epoll_pwait if is_tracked(a) && is_size_of_mask(e, f) => epoll::epoll_pwait(a as _, b as _, c as _, d as _, e as _);
+    SYS_epoll_pwait2 if is_tracked(a) && is_size_of_mask(e, f) => epoll::epoll_pwait2(a as _, b as _, c as _, d as _, e as _);
 
     SYS_io_submit if any() => submit(b, c as _, kernel);
 
@@ -241,8 +248,8 @@ dispatch! {
     SYS_mq_open if any() => fresh(kernel() as c_int);
     SYS_landlock_create_ruleset if any() => fresh(kernel() as c_int);
     SYS_io_uring_setup if start::is_tracking() => uring::setup(a as _, b as _, next);
-    SYS_io_uring_enter if known(a) => uring::enter([a, b, c, d, e, f], next);
-    SYS_io_uring_register if known(a) => uring::register([a, b, c, d, e, f], next);
+    SYS_io_uring_enter if is_tracked(a) => uring::enter([a, b, c, d, e, f], next);
+    SYS_io_uring_register if is_tracked(a) => uring::register([a, b, c, d, e, f], next);
 }
 
 /// io_submit: from now on the kernel moves the bytes of the sockets in these requests.
@@ -252,7 +259,7 @@ dispatch! {
 /// As for io_submit.
 unsafe fn submit(
     count: usize,
-    requests: *const *const Request,
+    requests: *const *const Iocb,
     kernel: impl Fn() -> c_long,
 ) -> c_long {
     let count = if pointers::can_read(requests, count) { count } else { 0 };
@@ -272,7 +279,7 @@ unsafe fn submit(
 
 /// The beginning of struct iocb in linux/aio_abi.h, up to its descriptor.
 #[repr(C)]
-struct Request {
+struct Iocb {
     data: u64,
     key_and_flags: [u32; 2],
     opcode: u16,

@@ -18,20 +18,20 @@ use libc::epoll_event;
 use rustix::event::epoll;
 use seekwire_endpoint::{HandedOver, Reason};
 use seekwire_transport::Errno;
-use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::fd::PrivateFd;
 use smallvec::SmallVec;
 
 use super::epoll::epoll_ctl;
+use crate::fallback::to_tcp;
+use crate::fd_numbers::Last;
 use crate::ffi::{errno, fail, guarded, guarded_own, keeping_errno};
-use crate::hand_over::to_tcp;
-use crate::numbers::Last;
-use crate::process::{self, Kind};
-use crate::table::{self, Entry as Known, Object};
-use crate::unseen::give_up;
+use crate::process::{self, ProcessKind};
+use crate::table::{self, Object, TableEntry as Known};
+use crate::unknown_rings::give_up;
 use crate::uring::{
-    Entry, Params, SETUP_NO_MMAP, SETUP_REGISTERED_FD_ONLY, SETUP_SQ_AFF, SETUP_SQPOLL, Uring,
+    Params, SETUP_NO_MMAP, SETUP_REGISTERED_FD_ONLY, SETUP_SQ_AFF, SETUP_SQPOLL, Sqe, Uring,
 };
-use crate::{passed, pointers, relay, track};
+use crate::{passed_sockets, pointers, relay, track};
 
 /// Up to IORING_SETUP_HYBRID_IOPOLL, but without the two flags with which the program provides the
 /// memory, or gets no number.
@@ -78,14 +78,14 @@ mod operation {
 }
 
 /// Makes a system call by its number.
-pub(crate) type Next = unsafe fn(c_long, [usize; 6]) -> c_long;
+pub(crate) type SyscallFn = unsafe fn(c_long, [usize; 6]) -> c_long;
 
 /// io_uring_setup(2)
 ///
 /// # Safety
 ///
 /// As the manual page says.
-pub(crate) unsafe fn setup(entries: u32, params: *mut Params, next: Next) -> c_long {
+pub(crate) unsafe fn setup(entries: u32, params: *mut Params, next: SyscallFn) -> c_long {
     let arguments = [entries as usize, params.expose_provenance(), 0, 0, 0, 0];
     if !pointers::can_write(params, 1) {
         // SAFETY: the caller's own arguments, which the kernel refuses.
@@ -125,7 +125,7 @@ pub(crate) unsafe fn setup(entries: u32, params: *mut Params, next: Next) -> c_l
 /// # Safety
 ///
 /// As the manual page says.
-pub(crate) unsafe fn enter(arguments: [usize; 6], next: Next) -> c_long {
+pub(crate) unsafe fn enter(arguments: [usize; 6], next: SyscallFn) -> c_long {
     let [fd, wanted, least, flags, argument, size] = arguments;
     let (wanted, mut flags) = (wanted as u32, flags as u32);
     let enter = |submit: u32, least, flags: u32, argument, size| {
@@ -167,7 +167,7 @@ pub(crate) unsafe fn enter(arguments: [usize; 6], next: Next) -> c_long {
 /// # Safety
 ///
 /// As the manual page says.
-pub(crate) unsafe fn register(arguments: [usize; 6], next: Next) -> c_long {
+pub(crate) unsafe fn register(arguments: [usize; 6], next: SyscallFn) -> c_long {
     let [_, what, place, count, ..] = arguments;
     let count = count as u32;
     // struct io_uring_files_update, struct io_uring_rsrc_register, struct io_uring_rsrc_update2
@@ -194,7 +194,7 @@ pub(crate) unsafe fn register(arguments: [usize; 6], next: Next) -> c_long {
 
 /// Entries replaced for the kernel: the number of entries before each, its place, and its original
 /// value.
-type Changed = SmallVec<[(u32, *mut Entry, Entry); 4]>;
+type Changed = SmallVec<[(u32, *mut Sqe, Sqe); 4]>;
 
 /// Performs the library's part of the first `count` waiting entries, and replaces those that the
 /// kernel must see differently.
@@ -215,7 +215,7 @@ fn prepare_all(uring: &Uring, count: u32) -> Changed {
 
 /// Performs the library's part of an entry. Returns the entry that the kernel is to see instead, if
 /// any.
-fn prepare(entry: &Entry) -> Option<Entry> {
+fn prepare(entry: &Sqe) -> Option<Sqe> {
     match entry.operation {
         operation::EPOLL_CTL => {
             let fd = entry.offset as c_int;
@@ -227,9 +227,7 @@ fn prepare(entry: &Entry) -> Option<Entry> {
             let result = unsafe { epoll_ctl(entry.fd, entry.len as c_int, fd, event) };
             match result {
                 0 => Some(nothing(entry)),
-                _ if errno() == libc::ENOENT => {
-                    empty_set().map(|epfd| Entry { fd: epfd, ..*entry })
-                }
+                _ if errno() == libc::ENOENT => empty_set().map(|epfd| Sqe { fd: epfd, ..*entry }),
                 // The kernel reports the same error.
                 _ => None,
             }
@@ -247,16 +245,20 @@ fn prepare(entry: &Entry) -> Option<Entry> {
         operation::EPOLL_WAIT if table::set(entry.fd).is_some() => {
             // The kernel would find the library's own events in the set. Most kernels do not have
             // this operation, so a program has to cope without it.
-            Some(Entry { operation: operation::NONE, ..nothing(entry) })
+            Some(Sqe { operation: operation::NONE, ..nothing(entry) })
         }
         other => {
-            if matches!(other, operation::SENDMSG | operation::SENDMSG_ZC) {
-                // SAFETY: the message that the program has given to the kernel.
-                let _ = unsafe { passed::prepare(entry.address as *const libc::msghdr) };
-            }
             let mut has_all = true;
+            if matches!(other, operation::SENDMSG | operation::SENDMSG_ZC) {
+                // A message with the ends of relays would have to last until the kernel has sent it.
+                // SAFETY: the message that the program has given to the kernel.
+                has_all = matches!(
+                    unsafe { passed_sockets::prepare(entry.address as *const libc::msghdr) },
+                    Ok(None)
+                );
+            }
             if matches!(other, operation::SPLICE | operation::TEE) {
-                has_all = hand_over(entry.other_fd);
+                has_all &= hand_over(entry.other_fd);
             }
             if operation::uses_fd(other) && entry.flags & FIXED_FILE == 0 {
                 match table::lookup(entry.fd) {
@@ -268,14 +270,14 @@ fn prepare(entry: &Entry) -> Option<Entry> {
                 }
             }
             // An error in place of a false end of the stream.
-            (!has_all).then(|| Entry { operation: operation::NONE, ..nothing(entry) })
+            (!has_all).then(|| Sqe { operation: operation::NONE, ..nothing(entry) })
         }
     }
 }
 
 /// An entry that succeeds and does nothing.
-fn nothing(entry: &Entry) -> Entry {
-    Entry {
+fn nothing(entry: &Sqe) -> Sqe {
+    Sqe {
         operation: operation::NOP,
         flags: entry.flags & !FIXED_FILE,
         user_data: entry.user_data,
@@ -294,8 +296,8 @@ fn nothing(entry: &Entry) -> Entry {
 
 /// An empty epoll set.
 fn empty_set() -> Option<c_int> {
-    static EMPTY: OnceLock<Option<Placed>> = OnceLock::new();
-    let make = || Placed::new(epoll::create(epoll::CreateFlags::CLOEXEC).ok()?).ok();
+    static EMPTY: OnceLock<Option<PrivateFd>> = OnceLock::new();
+    let make = || PrivateFd::new(epoll::create(epoll::CreateFlags::CLOEXEC).ok()?).ok();
     EMPTY.get_or_init(make).as_ref().map(|set| set.as_fd().as_raw_fd())
 }
 
@@ -307,12 +309,15 @@ fn hand_over(fd: c_int) -> bool {
     };
     let handed_over = to_tcp(&socket, Reason::Bypassed);
     let is_missed = handed_over == Ok(HandedOver::Later) && relay::would_end_falsely(&socket);
-    drop(socket);
-    if process::kind() == Kind::Vfork {
-        return true;
-    }
-    if is_missed {
+    let is_vfork = process::kind() == ProcessKind::Vfork;
+    if is_missed && !is_vfork {
+        drop(socket);
         return guarded_own(|| relay::goes_on_in_place(fd)) == Ok(true);
+    }
+    guarded(|| socket.connection.stay_on_tcp());
+    drop(socket);
+    if is_vfork {
+        return true;
     }
     track::untrack(fd, Last::Kept);
     true
@@ -325,8 +330,18 @@ fn hand_over_all(array: u64, count: u32) {
         // The kernel rejects it.
         return;
     }
-    for at in 0..count as usize {
-        // SAFETY: it can be read.
-        hand_over(unsafe { array.add(at).read_unaligned() });
+    // SAFETY: they can be read.
+    let numbers = (0..count as usize).map(|at| unsafe { array.add(at).read_unaligned() });
+    // First all of them: one may be the other end of another one.
+    for fd in numbers.clone() {
+        match table::lookup(fd) {
+            // The kernel will watch it by another number.
+            Some(Known::Set(set)) => _ = guarded(|| set.set_watched()),
+            Some(Known::Socket(socket)) if !socket.is_listening() => {
+                let _ = to_tcp(&socket, Reason::Bypassed);
+            }
+            _ => {}
+        }
     }
+    numbers.for_each(|fd| _ = hand_over(fd));
 }

@@ -6,15 +6,15 @@ use libc::epoll_event;
 use smallvec::SmallVec;
 
 use super::events::Events;
+use super::ready::Ready;
 use super::tag::{Subject, Tag};
-use super::turns::Ready;
-use super::typed::State;
+use super::typed::SetState;
 use super::watch::{ALWAYS, ONE_SHOT, Sends, WRITE, Watch};
 
 /// A walk through the kernel's ready list in several queries. Entries that the library changes in
 /// the set move to the end of the list, after entries that are reported again: then another walk
 /// begins.
-pub(super) struct Lap {
+pub(super) struct ReadyListWalk {
     number: u64,
     changes: u64,
     /// Application events before this position come from earlier walks; `repeated` lists those that
@@ -25,11 +25,11 @@ pub(super) struct Lap {
     foreign: Option<Tag>,
 }
 
-impl Lap {
-    pub(super) fn new(state: &mut State, into: &Events) -> Lap {
-        state.laps += 1;
-        Lap {
-            number: state.laps,
+impl ReadyListWalk {
+    pub(super) fn new(state: &mut SetState, into: &Events) -> ReadyListWalk {
+        state.walks += 1;
+        ReadyListWalk {
+            number: state.walks,
             changes: state.changes,
             begin: into.len(),
             repeated: SmallVec::new(),
@@ -38,12 +38,12 @@ impl Lap {
     }
 
     /// True if an entry has moved to the end of the list since the walk began.
-    pub(super) fn is_left(&self, state: &State) -> bool {
+    pub(super) fn is_left(&self, state: &SetState) -> bool {
         self.changes != state.changes
     }
 
     /// Notes an event that is already at `place`; returns whether this walk has reported it before.
-    fn has_told(&mut self, place: usize) -> bool {
+    fn has_reported(&mut self, place: usize) -> bool {
         let before = place >= self.begin || self.repeated.contains(&place);
         if !before {
             self.repeated.push(place);
@@ -53,7 +53,7 @@ impl Lap {
 
     /// Notes one of the library's events that mean nothing here; returns whether this walk has
     /// reported it before.
-    fn has_told_foreign(&mut self, tag: Tag) -> bool {
+    fn has_reported_foreign(&mut self, tag: Tag) -> bool {
         let before = self.foreign == Some(tag);
         self.foreign.get_or_insert(tag);
         before
@@ -62,45 +62,46 @@ impl Lap {
 
 /// The value of one answer of the kernel.
 #[derive(Copy, Clone, Default)]
-pub(super) struct Told {
+pub(super) struct AnswerOutcome {
     /// The wait has learned something new from it.
     pub(super) news: bool,
     /// The kernel has reported an event twice in this walk: its list has wrapped around.
     pub(super) again: bool,
 }
 
-impl State {
+impl SetState {
     /// Replaces the library's own events among the last `count` in `into`, which the kernel has
     /// stored there. `installed` is the number of installations before the kernel was queried.
     pub(super) fn translate(
         &mut self,
         round: u64,
-        lap: &mut Lap,
+        walk: &mut ReadyListWalk,
         epfd: c_int,
-        (count, installed): (usize, u64),
+        count: usize,
+        installed: u64,
         into: &mut Events,
-    ) -> Told {
+    ) -> AnswerOutcome {
         let tail = into.tail();
         // Answers to earlier queries of this wait, or other events with the same data.
         let (before, mut place) = (into.len(), 0);
-        let mut told = Told::default();
+        let mut outcome = AnswerOutcome::default();
         let mut woken = Ready::new();
         for at in 0..count {
             // SAFETY: the kernel has written `count` events there. `into` grows by at most one for
             // each that was read, so it does not overtake the reader.
             let event = unsafe { tail.add(at).read() };
             let tag = Tag::decode(event.u64);
-            let known = tag.filter(|tag| {
+            let own_tag = tag.filter(|tag| {
                 self.at(tag.watch).is_some_and(|watch| watch.generation == tag.generation)
             });
-            let Some(tag) = known else {
+            let Some(tag) = own_tag else {
                 let event = match tag {
-                    None if !self.is_first_shot(event.u64, epfd, installed) => continue,
+                    None if !self.is_first_report(event.u64, epfd, installed) => continue,
                     None => event,
                     Some(tag) => match self.as_noted(tag, event.events) {
                         Some(event) => event,
                         None => {
-                            told.again |= lap.has_told_foreign(tag);
+                            outcome.again |= walk.has_reported_foreign(tag);
                             continue;
                         }
                     },
@@ -109,24 +110,24 @@ impl State {
                     // The kernel repeats level-triggered events.
                     into.merge(same, event.events);
                     place = same + 1;
-                    told.again |= lap.has_told(same);
+                    outcome.again |= walk.has_reported(same);
                 } else {
                     into.push(event);
-                    told.news = true;
+                    outcome.news = true;
                 }
                 continue;
             };
             let Some(watch) = self.at(tag.watch) else { continue };
-            let before = &mut watch.told_of[usize::from(tag.subject == Subject::Doorbell)];
-            told.again |= std::mem::replace(before, lap.number) == lap.number;
+            let before = &mut watch.reported_walks[usize::from(tag.subject == Subject::Doorbell)];
+            outcome.again |= std::mem::replace(before, walk.number) == walk.number;
             match tag.subject {
                 Subject::Doorbell => {
-                    watch.socket.connection.attend();
+                    watch.socket.connection.service_peer();
                     let mut index = tag.watch;
                     while let Some(watch) = self.at(index) {
                         watch.disarm();
                         let next = watch.sibling;
-                        self.heat(index);
+                        self.mark_hot(index);
                         if index == tag.watch {
                             self.report(index, round, epfd, into);
                         } else {
@@ -137,19 +138,19 @@ impl State {
                             break;
                         }
                     }
-                    told.news = true;
+                    outcome.news = true;
                 }
                 Subject::Socket if watch.parked => self.evict(tag.watch, epfd),
                 Subject::Socket => {
-                    watch.is_silent = watch.told & ONE_SHOT != 0;
+                    watch.is_silent = watch.kernel_events & ONE_SHOT != 0;
                     if event.events & WRITE != 0 && watch.sends.retransmit {
-                        watch.socket.connection.attend();
+                        watch.socket.connection.service_peer();
                     }
                     let retransmits = watch.socket.connection.retransmits();
                     let mut events = event.events & (watch.wanted() | ALWAYS);
                     if events != event.events && watch.is_lenient() {
                         let wanted = watch.wanted();
-                        let _ = watch.tell(epfd, tag.watch, wanted);
+                        let _ = watch.set_kernel_events(epfd, tag.watch, wanted);
                     }
                     let now = Sends::of(&watch.socket.connection);
                     if events & WRITE != 0 && (now.on_ring || now.held_up) {
@@ -166,16 +167,16 @@ impl State {
                         if events == 0 && watch.events & ONE_SHOT != 0 && !watch.disabled {
                             // The one-shot event was not for the application.
                             let wanted = watch.wanted();
-                            let _ = watch.tell(epfd, tag.watch, wanted);
+                            let _ = watch.set_kernel_events(epfd, tag.watch, wanted);
                         }
                         self.refresh(tag.watch, epfd);
                     }
-                    told.news |= self.report_kernel(tag.watch, round, events, into);
+                    outcome.news |= self.report_kernel(tag.watch, round, events, into);
                 }
             }
         }
         self.report_all(&woken, round, epfd, into);
-        told
+        outcome
     }
 
     /// Reports events of the application's own fd; returns true if this wait had not reported it
@@ -186,14 +187,14 @@ impl State {
             return false;
         }
         if watch.reported.0 == round {
-            watch.note_told(events);
+            watch.note_kernel_report(events);
             into.merge(watch.reported.1, events);
             return false;
         }
-        if watch.disabled || watch.knows_end(events) || watch.is_old(events) {
+        if watch.disabled || watch.has_reported_end(events) || watch.is_old(events) {
             return false;
         }
-        watch.note_told(events);
+        watch.note_kernel_report(events);
         // One event reports everything that is ready.
         let events = events | watch.take(true);
         watch.reported = (round, into.len());

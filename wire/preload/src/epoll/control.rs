@@ -6,7 +6,7 @@ use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, epoll_event};
 use seekwire_transport::Errno;
 
 use super::registrations::{keep_or_leave, show};
-use super::seen;
+use super::seen_waits;
 use super::tag::{self, Op};
 use super::watch::EXCLUSIVE;
 use crate::ffi::{fail, status};
@@ -34,9 +34,11 @@ impl<'a> Change<'a> {
     ///
     /// `event` must be null or valid, but for EPOLL_CTL_DEL.
     pub(crate) unsafe fn new(
-        (set, epfd): (&'a SetRef, c_int),
+        set: &'a SetRef,
+        epfd: c_int,
         op: c_int,
-        (socket, fd): (&'a SocketRef, c_int),
+        socket: &'a SocketRef,
+        fd: c_int,
         event: *const epoll_event,
     ) -> Change<'a> {
         // SAFETY: as the caller promises; where it need not be valid, it is not read.
@@ -51,7 +53,8 @@ impl<'a> Change<'a> {
 
     /// The socket enters the set, or enters it again.
     pub(super) fn register(&self, registrations: &mut Vec<Registration>, asked: epoll_event) {
-        registrations.push(Registration::new(seen::place_for(self.set, self.fd), self.fd, asked));
+        let (set, is_seen) = seen_waits::place_for(self.set, self.fd);
+        registrations.push(Registration::new(set, is_seen, self.fd, asked));
         self.socket.note_registrations(registrations);
     }
 }
@@ -62,9 +65,9 @@ pub(crate) fn control(change: &Change<'_>, kernel: impl Fn() -> c_int) -> c_int 
         return fail(Errno::INVAL);
     }
     let mut registrations = change.socket.registrations().lock();
-    let mut known = registrations.iter().position(|registration| change.means(registration));
+    let mut position = registrations.iter().position(|registration| change.means(registration));
     // To the application, a parked socket is not in the set.
-    if let Some(at) = known
+    if let Some(at) = position
         && let Some(watch) = registrations[at].parked
     {
         match change.op {
@@ -73,12 +76,12 @@ pub(crate) fn control(change: &Change<'_>, kernel: impl Fn() -> c_int) -> c_int 
                     return result;
                 }
                 registrations.swap_remove(at);
-                known = None;
+                position = None;
             }
             _ => return fail(Errno::NOENT),
         }
     }
-    match (change.op, change.asked, known) {
+    match (change.op, change.asked, position) {
         (EPOLL_CTL_ADD, Some(asked), None) => add(change, registrations, asked, kernel),
         (EPOLL_CTL_ADD, _, Some(at)) if registrations[at].stand_in.is_some() => fail(Errno::EXIST),
         (EPOLL_CTL_MOD, Some(asked), Some(at)) => {
@@ -168,13 +171,13 @@ fn delete(
     at: usize,
     kernel: impl Fn() -> c_int,
 ) -> c_int {
-    let known = &mut registrations[at];
-    if let Some(watch) = known.watch
-        && known.stand_in.is_none()
+    let registration = &mut registrations[at];
+    if let Some(watch) = registration.watch
+        && registration.stand_in.is_none()
         && change.set.is_own()
         && change.set.state.lock().park(watch)
     {
-        (known.watch, known.parked) = (None, Some(watch));
+        (registration.watch, registration.parked) = (None, Some(watch));
         return 0;
     }
     let registration = registrations.swap_remove(at);

@@ -1,7 +1,7 @@
-//! Epoll sets with connections that are attached or seeking, or were found with a rest.
+//! Epoll sets with connections that are attached or seeking, or were found with a spill.
 //!
 //! The application's epoll fd remains a real one, and files that the library does not track are in
-//! it as usual. When a connection attaches or seeks, or a rest enters a set, its registration is
+//! it as usual. When a connection attaches or seeks, or a spill enters a set, its registration is
 //! changed to carry a [tag](tag) instead of the application's data, and the connection's doorbell
 //! is added with another tag. Events from the kernel are translated.
 //!
@@ -16,48 +16,57 @@
 //!
 //! Lock order: registrations of a socket, then state of a set.
 //!
-//! All this begins with the first wait on a set that the library [sees](seen).
+//! All this begins with the first wait on a set that the library [sees](seen_waits).
 //!
 //! A set and its watches are below the descriptor table, and know only references to its sockets.
 //! Modules that need the table are above them.
 //!
 //! ```text
-//!   control        epoll_ctl          wait      epoll_wait          left      both, if several
-//!   registrations  updates to a       answer    the kernel's        shared    processes use it
-//!                  socket's sets      turns     order of reports
-//!   set            one set            owner     its process         sharing   notes for others
-//!   state, watch   its connections    ask, listed   the kernel      tag, events
-//!                                     typed     with the table's sockets
-//!                                     reminder  ends sleeps that nothing else ends
-//!                                     untaken   connections to check now and then
-//!   seen           sets that the application waits on by calls that the library sees
+//!   control        epoll_ctl
+//!   wait           epoll_wait
+//!     answer         translates the kernel's events
+//!     ready          the ready connections, and the order in which they are reported
+//!     kernel_query   asks the kernel without sleeping
+//!     events         events on their way to the application
+//!   kernel_sets    both calls, on a set that several processes use
+//!   forked_sets    sets that several processes have after a fork
+//!   registrations  the sets that contain a socket, and updates to them
+//!   seen_waits     sets that the application waits on by calls that the library sees
+//!   set            one set
+//!     owner          the process that owns it
+//!     set_records    notes for other processes that have it
+//!     state, watch   its connections
+//!     undelivered    connections to check now and then
+//!     reminder       ends sleeps that nothing else ends
+//!     tag, fdinfo    the registrations that the kernel has
+//!     typed          with the table's sockets
 //! ```
 
 mod answer;
-mod ask;
 mod control;
 mod events;
-mod left;
-mod listed;
+mod fdinfo;
+mod forked_sets;
+mod kernel_query;
+mod kernel_sets;
 mod owner;
+mod ready;
 mod registrations;
 mod reminder;
-mod seen;
+mod seen_waits;
 pub(crate) mod set;
-mod shared;
-mod sharing;
+mod set_records;
 mod state;
 mod tag;
-mod turns;
 mod typed;
-mod untaken;
+mod undelivered;
 mod wait;
 pub(crate) mod watch;
 
 pub(crate) use control::{Change, control};
-pub(crate) use left::control as control_left;
+pub(crate) use forked_sets::is_alone;
+pub(crate) use kernel_sets::control as control_left;
 pub(crate) use owner::Alarm;
 pub(crate) use registrations::{cover, find, forget, lay_bare, update};
-pub(crate) use seen::{nest, note_wait, silence};
-pub(crate) use shared::is_alone;
+pub(crate) use seen_waits::{nest, note_wait, silence};
 pub(crate) use wait::wait;

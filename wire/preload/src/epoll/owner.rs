@@ -8,14 +8,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
-use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::fd::PrivateFd;
 use seekwire_transport::sys::thread;
 
-use super::set::Set;
-use super::sharing::Sharing;
-use super::state::State;
+use super::set::EpollSet;
+use super::set_records::Sharing;
+use super::state::SetState;
 use super::tag::{self, Op, Tag};
-use super::watch::{READ, Share};
+use super::watch::{READ, SocketHandle};
 use crate::process;
 
 /// How many times, 1 ms apart, to check whether a sleeping process has woken up.
@@ -32,7 +32,7 @@ pub(super) enum Owner {
     Kernel,
 }
 
-impl<S: Share> Set<S> {
+impl<S: SocketHandle> EpollSet<S> {
     /// The caller holds the lock of the state.
     pub(crate) fn before_fork(&self) {
         self.sharing.get_or_init(|| {
@@ -46,17 +46,17 @@ impl<S: Share> Set<S> {
 
     /// Called when a thread is about to sleep on the set; returns how soon it must check again, if
     /// it must.
-    pub(super) fn falls_asleep(&self, state: &mut State<S>) -> Option<Duration> {
-        let doubt = state.doubt();
+    pub(super) fn falls_asleep(&self, state: &mut SetState<S>) -> Option<Duration> {
+        let recheck_after = state.recheck_after();
         state.sleepers += 1;
-        state.watchful += usize::from(doubt.is_some());
+        state.watchful += usize::from(recheck_after.is_some());
         if let Some(Some(sharing)) = self.sharing.get() {
             sharing.asleep().fetch_add(1, Ordering::SeqCst);
         }
-        doubt
+        recheck_after
     }
 
-    pub(super) fn is_awake(&self, state: &mut State<S>, was_watchful: bool) {
+    pub(super) fn is_awake(&self, state: &mut SetState<S>, was_watchful: bool) {
         // A child that a handler forked during this very sleep starts from 0.
         state.sleepers = state.sleepers.saturating_sub(1);
         state.watchful = state.watchful.saturating_sub(usize::from(was_watchful));
@@ -135,11 +135,11 @@ fn wake(sharing: &Sharing, epfd: c_int) -> io::Result<()> {
 }
 
 /// Ends every sleep on the sets in which it rings, while it exists.
-pub(crate) struct Alarm(Placed);
+pub(crate) struct Alarm(PrivateFd);
 
 impl Alarm {
     pub(crate) fn new() -> io::Result<Alarm> {
-        Ok(Alarm(Placed::new(eventfd(1, EventfdFlags::CLOEXEC)?)?))
+        Ok(Alarm(PrivateFd::new(eventfd(1, EventfdFlags::CLOEXEC)?)?))
     }
 
     pub(crate) fn ring_in(&self, epfd: c_int) -> io::Result<()> {

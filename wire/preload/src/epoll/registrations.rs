@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering;
 use libc::epoll_event;
 use seekwire_endpoint::{Reason, Until};
 use seekwire_transport::Errno;
-use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::fd::PrivateFd;
 
 use super::typed::Set;
 use super::watch::Fired;
-use super::{listed, seen};
-use crate::hand_over::serve_peers;
+use super::{fdinfo, seen_waits};
+use crate::fallback::serve_peers;
+use crate::fd_numbers::Last;
 use crate::log;
-use crate::numbers::Last;
 use crate::process;
 use crate::registration::Registration;
 use crate::socket::Socket;
@@ -144,7 +144,8 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
         let goes_on_elsewhere =
             || own && last != Last::Gone && !socket.connection.ends_with_this_process();
         let Some(watch) = registration.watch else {
-            if lives_on && !registration.is_seen && seen::replace(socket, &set, registration) {
+            if lives_on && !registration.is_seen && seen_waits::replace(socket, &set, registration)
+            {
                 return true;
             }
             if lives_on {
@@ -164,7 +165,7 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
         }
         if lives_on
             && let Some(epfd) = set.number()
-            && let Ok(stand_in) = Placed::duplicate(socket.connection.fd())
+            && let Ok(stand_in) = PrivateFd::duplicate(socket.connection.fd())
             && set.state.lock().replace(watch, epfd, stand_in.fd().raw()).is_ok()
         {
             registration.stand_in = Some(stand_in);
@@ -226,12 +227,13 @@ pub(crate) fn cover(socket: &SocketRef) {
 
 /// Registers `socket`, which is in `set` under the number `fd`, because it was added before it was
 /// tracked.
-fn found(set: &SetRef, socket: &SocketRef, fd: c_int, event: epoll_event) {
+fn register_found(set: &SetRef, socket: &SocketRef, fd: c_int, event: epoll_event) {
     let mut registrations = socket.registrations().lock();
     if registrations.iter().any(|registration| registration.fd == fd && set.is(&registration.set)) {
         return;
     }
-    registrations.push(Registration::new(seen::place_for(set, fd), fd, event));
+    let (place_of_set, is_seen) = seen_waits::place_for(set, fd);
+    registrations.push(Registration::new(place_of_set, is_seen, fd, event));
     socket.note_registrations(&registrations);
 }
 
@@ -241,9 +243,9 @@ pub(crate) fn find(wanted: impl Fn(c_int) -> Option<SocketRef>) {
     for (epfd, object) in table::entries() {
         drop(object);
         let Some(set) = table::set(epfd) else { continue };
-        for entry in listed::registrations(epfd) {
+        for entry in fdinfo::registrations(epfd) {
             if let Some(socket) = wanted(entry.number) {
-                found(&set, &socket, entry.number, entry.event);
+                register_found(&set, &socket, entry.number, entry.event);
             }
         }
     }

@@ -13,17 +13,17 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
-use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::fd::PrivateFd;
 
 use super::tag::{self, Op, Tag};
 use super::watch::{EDGE, READ};
 
-pub(super) struct Reminder(Placed);
+pub(super) struct Reminder(PrivateFd);
 
 impl Reminder {
     pub(super) fn new(epfd: c_int) -> io::Result<Reminder> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let timer = Placed::new(timerfd_create(TimerfdClockId::Monotonic, flags)?)?;
+        let timer = PrivateFd::new(timerfd_create(TimerfdClockId::Monotonic, flags)?)?;
         tag::control(epfd, Op::Add, timer.fd().raw(), READ | EDGE, Tag::NOTHING.encode()?)?;
         Ok(Reminder(timer))
     }

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use seekwire_endpoint::{Connection, SetSpinner};
 
-use super::sharing::Sharing;
-use super::state::State;
-use super::watch::Share;
+use super::set_records::Sharing;
+use super::state::SetState;
+use super::watch::SocketHandle;
+use crate::fd_numbers::Numbers;
 use crate::lock::{Lock, RawLock};
-use crate::numbers::Numbers;
 
 /// One epoll instance, from its first to its last fd number in this process.
-pub(crate) struct Set<S> {
+pub(crate) struct EpollSet<S> {
     numbers: Lock<Numbers>,
     /// Another set or a poll watches this one: threads may sleep on it without calling the
     /// library's wait.
@@ -31,13 +31,13 @@ pub(crate) struct Set<S> {
     pub(super) is_leaving: AtomicBool,
     /// Tracks whether spinning has paid recently.
     pub(super) spinner: SetSpinner,
-    pub(super) state: Lock<State<S>>,
+    pub(super) state: Lock<SetState<S>>,
 }
 
-impl<S: Share> Set<S> {
+impl<S: SocketHandle> EpollSet<S> {
     /// The set of a new epoll fd.
-    pub(crate) fn new(fd: c_int) -> Set<S> {
-        Set {
+    pub(crate) fn new(fd: c_int) -> EpollSet<S> {
+        EpollSet {
             numbers: Lock::new(Numbers::new(fd)),
             watched: AtomicBool::new(false),
             seen: AtomicBool::new(false),
@@ -46,7 +46,7 @@ impl<S: Share> Set<S> {
             is_left: AtomicBool::new(false),
             is_leaving: AtomicBool::new(false),
             spinner: SetSpinner::default(),
-            state: Lock::new(State::new()),
+            state: Lock::new(SetState::new()),
         }
     }
 
@@ -95,8 +95,8 @@ impl<S: Share> Set<S> {
     pub(crate) fn arm(&self) -> bool {
         self.number().is_some_and(|epfd| {
             self.state.lock_in_handler().is_none_or(|mut state| {
-                state.heat_doubtful();
-                state.heat_untaken();
+                state.recheck_uncertain();
+                state.recheck_undelivered();
                 state.arm(epfd) || state.is_left_ready()
             })
         })
@@ -104,10 +104,12 @@ impl<S: Share> Set<S> {
 
     /// How long the sleep may be, if an event may come without a doorbell, or another process may
     /// respond to the doorbell.
-    pub(crate) fn doubt(&self) -> Option<Duration> {
-        let Some(mut state) = self.state.lock_in_handler() else { return Some(Connection::DOUBT) };
+    pub(crate) fn recheck_after(&self) -> Option<Duration> {
+        let Some(mut state) = self.state.lock_in_handler() else {
+            return Some(Connection::RECHECK_INTERVAL);
+        };
         let of_set = self.sharing.get().is_some() || state.has_left();
-        state.doubt().or_else(|| of_set.then_some(Connection::DOUBT))
+        state.recheck_after().or_else(|| of_set.then_some(Connection::RECHECK_INTERVAL))
     }
 
     /// True if an event is ready that the kernel does not know about.
@@ -133,7 +135,7 @@ impl<S: Share> Set<S> {
     }
 
     /// True if the state must have no hot watches when its lock is released.
-    pub(super) fn has_sleepers(&self, state: &State<S>) -> bool {
+    pub(super) fn has_sleepers(&self, state: &SetState<S>) -> bool {
         state.sleepers > 0 || self.watched.load(Ordering::Acquire)
     }
 

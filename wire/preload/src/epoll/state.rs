@@ -10,18 +10,18 @@ use seekwire_endpoint::Connection;
 use seekwire_transport::Errno;
 use seekwire_transport::spin::PeerPlace;
 
-use super::listed;
+use super::fdinfo;
 use super::reminder::Reminder;
-use super::seen::Inner;
-use super::sharing::Sharing;
+use super::seen_waits::Inner;
+use super::set_records::Sharing;
 use super::tag::{self, GENERATIONS, MAX_WATCHES, Op, Subject, Tag};
-use super::untaken::Untaken;
-use super::watch::{ALWAYS, EDGE, EXCLUSIVE, Fired, ONE_SHOT, Sends, Share, Watch};
+use super::undelivered::Undelivered;
+use super::watch::{ALWAYS, EDGE, EXCLUSIVE, Fired, ONE_SHOT, Sends, SocketHandle, Watch};
 use crate::look;
 use crate::registration::Registration;
 
 /// The data under the lock of a set.
-pub(super) struct State<S> {
+pub(super) struct SetState<S> {
     pub(super) watches: Vec<Option<Watch<S>>>,
     free: Vec<u32>,
     /// Generations of the free and used indices.
@@ -38,21 +38,21 @@ pub(super) struct State<S> {
     pub(super) asking: usize,
     rounds: u64,
     /// Number of walks through the kernel's ready list.
-    pub(super) laps: u64,
+    pub(super) walks: u64,
     /// Number of changes to kernel registrations because a connection had changed.
     pub(super) changes: u64,
     /// Number of installations of watches.
     pub(super) installed: u64,
     /// Armed watches whose events may come without a doorbell.
-    pub(super) in_doubt: Vec<u32>,
-    pub(super) untaken: Untaken,
+    pub(super) uncertain: Vec<u32>,
+    pub(super) undelivered: Undelivered,
     /// Number of passes of checks.
     pub(super) passes: u64,
     /// Set at the first fork.
     pub(super) sharing: Option<Arc<Sharing>>,
     /// Connections whose events only the kernel reports, and that still have unread bytes on the
     /// ring.
-    pub(super) left: Vec<Watch<S>>,
+    pub(super) left_to_kernel: Vec<Watch<S>>,
     pub(super) is_left_first: bool,
     /// A thread may sleep in the kernel until the set becomes readable, without a call on it.
     pub(super) is_watched_by_kernel: bool,
@@ -64,9 +64,9 @@ pub(super) struct State<S> {
     reminder: Option<Reminder>,
 }
 
-impl<S: Share> State<S> {
-    pub(super) fn new() -> State<S> {
-        State {
+impl<S: SocketHandle> SetState<S> {
+    pub(super) fn new() -> SetState<S> {
+        SetState {
             watches: Vec::new(),
             free: Vec::new(),
             generations: Vec::new(),
@@ -77,14 +77,14 @@ impl<S: Share> State<S> {
             watchful: 0,
             asking: 0,
             rounds: 0,
-            laps: 0,
+            walks: 0,
             changes: 0,
             installed: 0,
-            in_doubt: Vec::new(),
-            untaken: Untaken::default(),
+            uncertain: Vec::new(),
+            undelivered: Undelivered::default(),
             passes: 0,
             sharing: None,
-            left: Vec::new(),
+            left_to_kernel: Vec::new(),
             is_left_first: false,
             is_watched_by_kernel: false,
             early: BTreeSet::new(),
@@ -102,7 +102,7 @@ impl<S: Share> State<S> {
         self.watches.get_mut(index as usize)?.as_mut()
     }
 
-    pub(super) fn heat(&mut self, index: u32) {
+    pub(super) fn mark_hot(&mut self, index: u32) {
         if let Some(watch) = self.watches.get_mut(index as usize).and_then(Option::as_mut)
             && !watch.hot
         {
@@ -122,9 +122,9 @@ impl<S: Share> State<S> {
     }
 
     /// Has every connection checked, armed or not.
-    pub(super) fn heat_all(&mut self) {
+    pub(super) fn mark_all_hot(&mut self) {
         for index in 0..self.watches.len() as u32 {
-            self.heat(index);
+            self.mark_hot(index);
         }
     }
 
@@ -156,24 +156,24 @@ impl<S: Share> State<S> {
         };
         let mut watch = Watch::new(socket, registration, index, self.generations[index as usize]);
         watch.owns_doorbell = sibling.is_none();
-        if let Some(fired) = listed::fired(epfd, registration) {
+        if let Some(fired) = fdinfo::fired(epfd, registration) {
             (watch.disabled, watch.is_silent) = (true, fired.is_silent());
         }
         // Written before the kernel has the tag, because another process may receive it in an
         // event.
         self.note_watch(index, &watch);
         if registration.events & EXCLUSIVE != 0
-            && let Err(error) = watch.join_others(epfd, index)
+            && let Err(error) = watch.drop_exclusive(epfd, index)
         {
             self.free.push(index);
             return Err(error);
         }
-        let told = match (watch.disabled, watch.is_silent) {
-            (false, _) => watch.tell_kernel(epfd, index),
-            (true, false) => watch.tell(epfd, index, ONE_SHOT),
+        let updated = match (watch.disabled, watch.is_silent) {
+            (false, _) => watch.update_kernel(epfd, index),
+            (true, false) => watch.set_kernel_events(epfd, index, ONE_SHOT),
             (true, true) => Ok(()),
         };
-        if let Err(error) = told {
+        if let Err(error) = updated {
             self.free.push(index);
             return Err(error);
         }
@@ -191,7 +191,7 @@ impl<S: Share> State<S> {
             watch.sibling = std::mem::replace(&mut elder.sibling, index);
         }
         self.watches[index as usize] = Some(watch);
-        self.heat(index);
+        self.mark_hot(index);
         Ok(index)
     }
 
@@ -207,18 +207,22 @@ impl<S: Share> State<S> {
         let before = (watch.events, watch.sends);
         watch.events = events;
         watch.sends = Sends::of(&watch.socket.connection);
-        if let Err(error) = watch.tell_kernel(epfd, index) {
+        if let Err(error) = watch.update_kernel(epfd, index) {
             (watch.events, watch.sends) = before;
             return Err(error);
         }
         watch.data = data;
-        watch.armed_again = 0;
+        if watch.disabled {
+            watch.was_reported = watch.armed_again > 0;
+        } else if !watch.was_reported {
+            watch.armed_again = 0;
+        }
         watch.disarm();
         watch.parked = false;
         watch.disabled = false;
         watch.fresh = true;
         self.note(index);
-        self.heat(index);
+        self.mark_hot(index);
         Ok(())
     }
 
@@ -276,13 +280,13 @@ impl<S: Share> State<S> {
             return;
         }
         // If the registration were changed, the kernel would repeat earlier reports.
-        let is_told = watch.told == watch.wanted() && watch.events & ONE_SHOT == 0;
-        if !watch.disabled && !is_told {
-            let _ = watch.tell_kernel(epfd, index);
+        let is_registered = watch.kernel_events == watch.wanted() && watch.events & ONE_SHOT == 0;
+        if !watch.disabled && !is_registered {
+            let _ = watch.update_kernel(epfd, index);
         }
         watch.disarm();
         self.changes += 1;
-        self.heat(index);
+        self.mark_hot(index);
     }
 
     /// From now on other processes also have the set.
@@ -312,26 +316,27 @@ impl<S: Share> State<S> {
             .then_some(epoll_event { events, u64: note.data })
     }
 
-    /// To be called for an event with the application's `data` from a query of the kernel that began
-    /// after so many installations (`installed`). The event may have fired a one-shot registration
-    /// whose watch was installed afterwards, and armed again because that was not known. Then this
-    /// marks the watch as fired. False if the watch has reported an event since.
-    pub(super) fn is_first_shot(&mut self, data: u64, epfd: c_int, installed: u64) -> bool {
+    /// To be called for an event with the application's `data` from a query of the kernel that
+    /// began after so many installations (`installed`). The event may have fired a one-shot
+    /// registration whose watch was installed afterwards, and armed again because that was not
+    /// known. Then this marks the watch as fired. False if the watch has reported an event since.
+    /// Where several watches have these data, none is marked: it could be another one, which would
+    /// then be silent.
+    pub(super) fn is_first_report(&mut self, data: u64, epfd: c_int, installed: u64) -> bool {
         if self.installed == installed {
             return true;
         }
         let is_it = |watch: &Watch<S>| watch.armed_again > installed && watch.data == data;
-        let Some(index) = self.watches.iter().position(|it| it.as_ref().is_some_and(is_it)) else {
-            return true;
-        };
-        let index = index as u32;
+        let watches = (0..).zip(&self.watches);
+        let mut matching = watches.filter(|(_, it)| it.as_ref().is_some_and(is_it));
+        let (Some((index, _)), None) = (matching.next(), matching.next()) else { return true };
         let Some(watch) = self.at(index) else { return true };
         watch.armed_again = 0;
-        if watch.disabled {
+        if watch.disabled || watch.was_reported {
             return false;
         }
         watch.disabled = true;
-        let _ = watch.tell(epfd, index, ONE_SHOT);
+        let _ = watch.set_kernel_events(epfd, index, ONE_SHOT);
         self.note(index);
         true
     }
@@ -354,9 +359,9 @@ impl<S: Share> State<S> {
             && let Some(epfd) = epfd
         {
             watch.remove_doorbell(epfd);
-            if let Some(heir) = self.at(watch.sibling) {
-                (heir.owns_doorbell, heir.doorbell) = (true, None);
-                let _ = heir.change_doorbell(epfd, watch.sibling);
+            if let Some(successor) = self.at(watch.sibling) {
+                (successor.owns_doorbell, successor.doorbell) = (true, None);
+                let _ = successor.change_doorbell(epfd, watch.sibling);
             }
         }
         if epfd.is_some()
@@ -394,7 +399,7 @@ impl<S: Share> State<S> {
         for index in 0..self.watches.len() as u32 {
             self.remove(index, None);
         }
-        self.left.clear();
+        self.left_to_kernel.clear();
         self.reminder = None;
     }
 
@@ -416,38 +421,38 @@ impl<S: Share> State<S> {
         self.at(index).is_some_and(Watch::arm)
     }
 
-    /// Notes an armed watch that is uncertain or has untaken bytes; returns true if a sleep has to
-    /// become shorter because of it.
-    pub(super) fn note_doubt(&mut self, index: u32) -> bool {
-        let is_first = self.note_untaken(index);
-        let is_new = self.at(index).is_some_and(|watch| watch.doubt().is_some())
-            && !self.in_doubt.contains(&index);
+    /// Notes an armed watch that is uncertain or has undelivered bytes; returns true if a sleep has
+    /// to become shorter because of it.
+    pub(super) fn note_uncertain(&mut self, index: u32) -> bool {
+        let is_first = self.note_undelivered(index);
+        let is_new = self.at(index).is_some_and(|watch| watch.recheck_after().is_some())
+            && !self.uncertain.contains(&index);
         if is_new {
-            self.in_doubt.push(index);
+            self.uncertain.push(index);
         }
         is_new || is_first
     }
 
     /// Has the uncertain watches checked again.
-    pub(super) fn heat_doubtful(&mut self) {
-        for index in std::mem::take(&mut self.in_doubt) {
-            self.heat(index);
+    pub(super) fn recheck_uncertain(&mut self) {
+        for index in std::mem::take(&mut self.uncertain) {
+            self.mark_hot(index);
         }
     }
 
-    /// How long a sleep may be, if a watch is uncertain or has untaken bytes.
-    pub(super) fn doubt(&self) -> Option<Duration> {
+    /// How long a sleep may be, if a watch is uncertain or has undelivered bytes.
+    pub(super) fn recheck_after(&self) -> Option<Duration> {
         let watch = |index: &u32| self.watches.get(*index as usize)?.as_ref();
-        let doubts = self.in_doubt.iter().map(|index| watch(index).and_then(Watch::doubt));
-        let doubts = doubts.map(|doubt| doubt.unwrap_or(Connection::DOUBT));
-        doubts.chain(self.untaken.left()).min()
+        let times = self.uncertain.iter().map(|index| watch(index).and_then(Watch::recheck_after));
+        let times = times.map(|time| time.unwrap_or(Connection::RECHECK_INTERVAL));
+        times.chain(self.undelivered.left()).min()
     }
 
     /// Has the kernel report room from now on if a read that kept sends from TCP has ended, because
     /// that comes without a notification.
-    pub(super) fn refresh_doubtful(&mut self, epfd: c_int) {
-        for at in 0..self.in_doubt.len() {
-            self.refresh(self.in_doubt[at], epfd);
+    pub(super) fn refresh_uncertain(&mut self, epfd: c_int) {
+        for at in 0..self.uncertain.len() {
+            self.refresh(self.uncertain[at], epfd);
         }
     }
 
@@ -461,7 +466,7 @@ impl<S: Share> State<S> {
                 self.hot.push_front(index);
                 return true;
             }
-            self.note_doubt(index);
+            self.note_uncertain(index);
             self.cool(index);
         }
         false
@@ -472,14 +477,14 @@ impl<S: Share> State<S> {
     /// check it again.
     pub(super) fn arm_for_sleepers(&mut self, epfd: c_int) {
         if self.is_watched_by_kernel && self.sleepers == 0 {
-            self.heat_doubtful();
+            self.recheck_uncertain();
             self.arm_all(epfd);
             return self.remind(epfd);
         }
-        let has_new_doubt = self.arm_all(epfd);
+        let has_new_uncertain = self.arm_all(epfd);
         // Threads that poll the set are not counted.
-        let calls = if self.sleepers == 0 { has_new_doubt } else { self.watchful == 0 };
-        let last = self.in_doubt.last().copied().or(self.untaken.last());
+        let calls = if self.sleepers == 0 { has_new_uncertain } else { self.watchful == 0 };
+        let last = self.uncertain.last().copied().or(self.undelivered.last());
         if calls && let Some(watch) = last.and_then(|index| self.at(index)) {
             watch.socket.connection.ring_own_doorbell();
         }
@@ -487,12 +492,12 @@ impl<S: Share> State<S> {
 
     /// Makes the set readable soon, if a watch is uncertain.
     fn remind(&mut self, epfd: c_int) {
-        let Some(doubt) = self.doubt() else { return };
+        let Some(time) = self.recheck_after() else { return };
         if self.reminder.is_none() {
             self.reminder = Reminder::new(epfd).ok();
         }
-        let is_set = self.reminder.as_ref().is_some_and(|reminder| reminder.set(doubt).is_ok());
-        let last = self.in_doubt.last().copied().or(self.untaken.last());
+        let is_set = self.reminder.as_ref().is_some_and(|reminder| reminder.set(time).is_ok());
+        let last = self.uncertain.last().copied().or(self.undelivered.last());
         if !is_set && let Some(watch) = last.and_then(|index| self.at(index)) {
             // Without the timer, the thread has to stay awake until then.
             watch.socket.connection.ring_own_doorbell();
@@ -502,17 +507,17 @@ impl<S: Share> State<S> {
     /// Arms every hot watch, and rings for each that has something to report; returns true if one
     /// is uncertain.
     pub(super) fn arm_all(&mut self, epfd: c_int) -> bool {
-        let mut has_new_doubt = false;
+        let mut has_new_uncertain = false;
         while let Some(index) = self.hot.pop_front() {
             if self.arm_watch(index, epfd)
                 && let Some(watch) = self.at(index)
             {
                 watch.socket.connection.ring_own_doorbell();
             }
-            has_new_doubt |= self.note_doubt(index);
+            has_new_uncertain |= self.note_uncertain(index);
             self.cool(index);
         }
-        has_new_doubt
+        has_new_uncertain
     }
 
     pub(super) fn is_ready(&self) -> bool {
@@ -527,17 +532,17 @@ impl<S: Share> State<S> {
 
     /// True if some connection has bytes that the kernel does not know about.
     pub(super) fn has_left(&mut self) -> bool {
-        self.left.retain(|watch| watch.socket.is_left());
-        !self.left.is_empty()
+        self.left_to_kernel.retain(|watch| watch.socket.is_left());
+        !self.left_to_kernel.is_empty()
     }
 
     pub(super) fn is_left_ready(&self) -> bool {
-        self.left.iter().any(|watch| watch.look() != 0)
+        self.left_to_kernel.iter().any(|watch| watch.look() != 0)
     }
 
     /// The number has left the set, or stands for another file.
     pub(super) fn drop_left(&mut self, number: c_int) {
-        self.left.retain(|watch| watch.fd != number);
+        self.left_to_kernel.retain(|watch| watch.fd != number);
     }
 
     /// If no connection has anything to report, silences the doorbells that ring, and the reminder;
@@ -568,7 +573,7 @@ impl<S: Share> State<S> {
         for index in 0..self.watches.len() as u32 {
             if let Some(watch) = self.at(index).filter(|watch| rings(watch)) {
                 watch.disarm();
-                self.heat(index);
+                self.mark_hot(index);
             }
         }
         for watch in self.watches.iter().flatten().filter(|watch| rings(watch)) {
@@ -589,10 +594,10 @@ impl<S: Share> State<S> {
             if watch.parked {
                 self.evict(index, epfd);
                 any = true;
-            } else if watch.disabled && !watch.is_silent && watch.told != ONE_SHOT {
-                any |= watch.tell(epfd, index, ONE_SHOT).is_ok();
-            } else if watch.is_lenient() && watch.told & !wanted & !EDGE != 0 {
-                any |= watch.tell(epfd, index, wanted).is_ok();
+            } else if watch.disabled && !watch.is_silent && watch.kernel_events != ONE_SHOT {
+                any |= watch.set_kernel_events(epfd, index, ONE_SHOT).is_ok();
+            } else if watch.is_lenient() && watch.kernel_events & !wanted & !EDGE != 0 {
+                any |= watch.set_kernel_events(epfd, index, wanted).is_ok();
             }
         }
         any
@@ -625,7 +630,7 @@ impl<S: Share> State<S> {
             if let Some(watch) = self.at(index) {
                 watch.forget_arm();
             }
-            self.heat(index);
+            self.mark_hot(index);
         }
     }
 }

@@ -92,7 +92,7 @@ pub(super) fn base() -> Result<u64, Errno> {
 fn reserve() -> Result<u64, Errno> {
     const ABOVE_FDS: u64 = 1 << 28;
     let mut misfits = Vec::new();
-    let found = loop {
+    let base = loop {
         // SAFETY: a new private mapping without access rights, at an address of the kernel's
         // choice, disturbs nothing.
         let address = unsafe {
@@ -118,7 +118,7 @@ fn reserve() -> Result<u64, Errno> {
         }
     };
     misfits.into_iter().for_each(release);
-    found
+    base
 }
 
 fn release(base: u64) {

@@ -2,6 +2,6 @@
 
 use crate::table::SharedSocket;
 
-pub(super) type Set = super::set::Set<SharedSocket>;
-pub(super) type State = super::state::State<SharedSocket>;
+pub(super) type Set = super::set::EpollSet<SharedSocket>;
+pub(super) type SetState = super::state::SetState<SharedSocket>;
 pub(super) type Watch = super::watch::Watch<SharedSocket>;

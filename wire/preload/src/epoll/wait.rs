@@ -15,18 +15,18 @@ use seekwire_transport::Errno;
 use seekwire_transport::spin::{PeerPlace, Seen};
 use seekwire_transport::sys::signal::HeldBack;
 
-use super::answer::Lap;
-use super::ask::{ask_kernel, has_events, has_more};
+use super::answer::ReadyListWalk;
 use super::events::Events;
-use super::turns::Ready;
-use super::typed::{Set, State};
-use super::{left, seen, shared};
-use crate::departure;
+use super::kernel_query::{ask_kernel, has_events, has_more};
+use super::ready::Ready;
+use super::typed::{Set, SetState};
+use super::{forked_sets, kernel_sets, seen_waits};
 use crate::ffi::{fail, guarded_raw, keeping_errno};
 use crate::lock::Guard;
 use crate::process;
 use crate::table::SetRef;
 use crate::timeout::Timeout;
+use crate::unload;
 
 /// While a thread spins, the kernel is queried once in this many checks: every few microseconds.
 const LOOKS_PER_QUESTION: u32 = 128;
@@ -35,17 +35,17 @@ const LOOKS_PER_QUESTION: u32 = 128;
 const MOST_QUESTIONS: u32 = 4;
 
 /// Maximum number of walks through the kernel's ready list per wait.
-const MOST_LAPS: u32 = 8;
+const MAX_WALKS: u32 = 8;
 
 /// The result of a wait before sleeping.
-enum Found {
+enum PollOutcome {
     Events(usize),
     /// The kernel returned an error.
     Failed(Errno),
     /// Every connection is armed, and this thread counts as a sleeper.
     Nothing {
         /// Limit for the sleep, because an event may come without a doorbell.
-        doubt: Option<Duration>,
+        recheck_after: Option<Duration>,
         /// Number of installations of watches until then.
         installed: u64,
     },
@@ -72,33 +72,34 @@ pub(crate) fn wait(
             return count;
         }
         // SAFETY: the application passes room for `max` events, of which this many were written.
-        let told = unsafe { slice::from_raw_parts_mut(events, count) };
-        guarded_raw(|| seen::keep_true(set, told)).unwrap_or(count)
+        let reported = unsafe { slice::from_raw_parts_mut(events, count) };
+        guarded_raw(|| seen_waits::keep_true(set, reported)).unwrap_or(count)
     };
     loop {
-        if departure::has_begun() {
-            return left::go_on(timeout, signals, sleep);
+        if unload::has_begun() {
+            return kernel_sets::go_on(timeout, signals, sleep);
         }
-        if !shared::is_alone(set, epfd) {
-            return left::wait(set, epfd, events, max, &mut timeout, signals, sleep);
+        if !forked_sets::is_alone(set, epfd) {
+            return kernel_sets::wait(set, epfd, events, max, &mut timeout, signals, sleep);
         }
-        seen::note_wait(set);
+        seen_waits::note_wait(set);
         if set.has_inner() {
-            guarded_raw(|| seen::silence_inner(set, seen::MOST_LEVELS));
+            guarded_raw(|| seen_waits::silence_inner(set, seen_waits::MOST_LEVELS));
         }
-        let (short, installed) =
-            match guarded_raw(|| look(set, epfd, events, max as usize, &timeout, &mut signals)) {
-                Some(Found::Events(count)) => {
-                    let kept = keep_true(count);
-                    if kept > 0 || count == 0 || timeout.is_none() || timeout.is_over() {
-                        return kept as c_int;
-                    }
-                    continue;
+        let (short, installed) = match guarded_raw(|| {
+            look(set, epfd, events, max as usize, &timeout, &mut signals)
+        }) {
+            Some(PollOutcome::Events(count)) => {
+                let kept = keep_true(count);
+                if kept > 0 || count == 0 || timeout.is_none() || timeout.is_over() {
+                    return kept as c_int;
                 }
-                Some(Found::Failed(error)) => return fail(error),
-                Some(Found::Nothing { doubt, installed }) => (doubt, installed),
-                None => return sleep(&mut timeout, signals.as_ref()),
-            };
+                continue;
+            }
+            Some(PollOutcome::Failed(error)) => return fail(error),
+            Some(PollOutcome::Nothing { recheck_after, installed }) => (recheck_after, installed),
+            None => return sleep(&mut timeout, signals.as_ref()),
+        };
         let sleeping = Sleeping { set, is_watchful: short.is_some() };
         if !set.is_own() || process::retreats() {
             continue;
@@ -108,11 +109,11 @@ pub(crate) fn wait(
         if result < 0 {
             return result;
         }
-        let counts = (result as usize, installed);
-        let translated = || translate(sleeping, epfd, events, max as usize, counts);
+        let translated =
+            || translate(sleeping, epfd, events, max as usize, result as usize, installed);
         let count = keep_true(guarded_raw(translated).unwrap_or(0));
         if short.is_some() && result == 0 {
-            guarded_raw(|| set.state.lock().heat_doubtful());
+            guarded_raw(|| set.state.lock().recheck_uncertain());
         }
         // Only a doorbell has rung in vain: the wait continues.
         if count > 0 || timeout.is_over() {
@@ -130,7 +131,7 @@ struct Sleeping<'a> {
 impl<'a> Sleeping<'a> {
     /// Ends the sleep; the caller still has to pass the kernel's events to the state, which no
     /// other thread sees in between.
-    fn end(self) -> (&'a Set, Guard<'a, State>) {
+    fn end(self) -> (&'a Set, Guard<'a, SetState>) {
         let set = self.set;
         let mut state = set.state.lock();
         set.is_awake(&mut state, self.is_watchful);
@@ -152,7 +153,7 @@ fn look(
     max: usize,
     timeout: &Timeout,
     signals: &mut Option<HeldBack>,
-) -> Found {
+) -> PollOutcome {
     let only_look = timeout.is_none();
     // SAFETY: the application passes room for `max` events.
     let mut events = unsafe { Events::new(events, max) };
@@ -162,22 +163,22 @@ fn look(
         let mut state = set.state.lock();
         // Only the kernel knows about a direction that is on TCP, and mostly at once.
         ask |= std::mem::take(&mut is_first) && state.is_for_kernel();
-        state.refresh_doubtful(epfd);
-        state.heat_untaken();
+        state.refresh_uncertain(epfd);
+        state.recheck_undelivered();
         if state.is_watched_by_kernel {
-            state.heat_doubtful();
+            state.recheck_uncertain();
         }
         let round = state.round();
         match gather(set, epfd, state, round, &mut events, ask) {
             Ok(held) => state = held,
-            Err(error) => return Found::Failed(error),
+            Err(error) => return PollOutcome::Failed(error),
         }
         if events.len() > 0 || only_look {
             state.take_turns(round, epfd);
             if set.has_sleepers(&state) {
                 state.arm_for_sleepers(epfd);
             }
-            return Found::Events(events.len());
+            return PollOutcome::Events(events.len());
         }
         ask = false;
         if let Some(peer) = state.place_of_peer() {
@@ -193,7 +194,8 @@ fn look(
         }
         if !state.arm(epfd) {
             let installed = state.installed;
-            return Found::Nothing { doubt: set.falls_asleep(&mut state), installed };
+            let recheck_after = set.falls_asleep(&mut state);
+            return PollOutcome::Nothing { recheck_after, installed };
         }
     }
 }
@@ -203,11 +205,11 @@ fn look(
 fn gather<'a>(
     set: &'a Set,
     epfd: c_int,
-    mut state: Guard<'a, State>,
+    mut state: Guard<'a, SetState>,
     round: u64,
     into: &mut Events,
     ask: bool,
-) -> Result<Guard<'a, State>, Errno> {
+) -> Result<Guard<'a, SetState>, Errno> {
     // They were ready when the kernel had no events, so they come first.
     state.report_overdue(round, epfd, into);
     if into.room() == 0 {
@@ -239,10 +241,10 @@ fn gather<'a>(
     // end of its list before the next one is taken.
     let mut queued = state.queued();
     let mut exhausted = 0;
-    let (mut lap, mut laps) = (Lap::new(&mut state, into), 1);
+    let (mut walk, mut walks) = (ReadyListWalk::new(&mut state, into), 1);
     loop {
-        if lap.is_left(&state) && laps < MOST_LAPS {
-            (lap, laps) = (Lap::new(&mut state, into), laps + 1);
+        if walk.is_left(&state) && walks < MAX_WALKS {
+            (walk, walks) = (ReadyListWalk::new(&mut state, into), walks + 1);
         }
         let room = if queued > 0 { 1 } else { into.room() - ready.len() };
         let (changes, installed) = (state.changes, state.installed);
@@ -256,8 +258,8 @@ fn gather<'a>(
         }
         let count = count.unwrap_or(0);
         let left = state.queued();
-        let told = state.translate(round, &mut lap, epfd, (count, installed), into);
-        if queued > 0 && count > 0 && !told.again {
+        let outcome = state.translate(round, &mut walk, epfd, count, installed, into);
+        if queued > 0 && count > 0 && !outcome.again {
             queued = queued.saturating_sub(left.saturating_sub(state.queued()));
             state.queue_again(round, epfd);
             if into.room() == 0 {
@@ -277,20 +279,21 @@ fn gather<'a>(
             }
             break;
         }
-        if count == room && (!told.again || lap.is_left(&state) && laps < MOST_LAPS) {
+        if count == room && (!outcome.again || walk.is_left(&state) && walks < MAX_WALKS) {
             // Useless events took the places of others.
             continue;
         }
         exhausted += 1;
-        let missed = state.heat_lost();
+        let missed = state.recheck_lost();
         let is_changed = state.changes != changes;
-        if exhausted == MOST_QUESTIONS || !told.news && !missed && !is_changed && into.len() > 0 {
+        if exhausted == MOST_QUESTIONS || !outcome.news && !missed && !is_changed && into.len() > 0
+        {
             break;
         }
-        let late = next(&mut state, round, epfd, into);
-        state.report_all(&late, round, epfd, into);
+        let others = next(&mut state, round, epfd, into);
+        state.report_all(&others, round, epfd, into);
         // If a connection has left the ring in the meantime, the kernel reports it.
-        if late.is_empty() && state.changes == changes || into.room() == 0 {
+        if others.is_empty() && state.changes == changes || into.room() == 0 {
             break;
         }
     }
@@ -298,11 +301,11 @@ fn gather<'a>(
 }
 
 /// The other connections that are ready after the kernel has answered.
-fn next(state: &mut State, round: u64, epfd: c_int, into: &Events) -> Ready {
+fn next(state: &mut SetState, round: u64, epfd: c_int, into: &Events) -> Ready {
     if into.len() == 0 && state.is_somebody_between() {
         // Another thread may know that an armed connection's doorbell was rung, and not have
         // reported it yet.
-        state.heat_all();
+        state.mark_all_hot();
     }
     state.ready(round, epfd)
 }
@@ -310,9 +313,9 @@ fn next(state: &mut State, round: u64, epfd: c_int, into: &Events) -> Ready {
 /// Releases the lock while the kernel is queried.
 fn asking<'a, T>(
     set: &'a Set,
-    mut state: Guard<'a, State>,
+    mut state: Guard<'a, SetState>,
     ask: impl FnOnce() -> T,
-) -> (Guard<'a, State>, T) {
+) -> (Guard<'a, SetState>, T) {
     state.asking += 1;
     drop(state);
     let answer = ask();
@@ -362,14 +365,15 @@ fn translate(
     epfd: c_int,
     events: *mut epoll_event,
     max: usize,
-    (count, installed): (usize, u64),
+    count: usize,
+    installed: u64,
 ) -> usize {
     // SAFETY: as in `look`.
     let mut events = unsafe { Events::new(events, max) };
     let (set, mut state) = sleeping.end();
     let round = state.round();
-    let mut lap = Lap::new(&mut state, &events);
-    state.translate(round, &mut lap, epfd, (count, installed), &mut events);
+    let mut walk = ReadyListWalk::new(&mut state, &events);
+    state.translate(round, &mut walk, epfd, count, installed, &mut events);
     if count == max && events.len() > 0 && events.room() > 0 {
         // Useless events took the places of others.
         state =

@@ -14,7 +14,7 @@ use seekwire_transport::Errno;
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::poll::Deadline;
 
-use super::sharing::Note;
+use super::set_records::Note;
 use super::tag::{self, Op, Subject, Tag};
 use crate::look;
 use crate::registration::Registration;
@@ -32,9 +32,9 @@ pub(super) const EXCLUSIVE: u32 = EPOLLEXCLUSIVE as u32;
 pub(super) const ALWAYS: u32 = (EPOLLERR | EPOLLHUP) as u32;
 
 /// A counted reference to a socket.
-pub(crate) trait Share: Deref<Target = Socket> {}
+pub(crate) trait SocketHandle: Deref<Target = Socket> {}
 
-/// A connection in an epoll set that is attached or seeking, or was found with a rest.
+/// A connection in an epoll set that is attached or seeking, or was found with a spill.
 pub(super) struct Watch<S> {
     pub(super) socket: S,
     pub(super) fd: c_int,
@@ -56,13 +56,13 @@ pub(super) struct Watch<S> {
     /// Was ready in a wait that had no room for it, and in which the kernel had no events.
     pub(super) overdue: bool,
     /// The last pass of checks that found it ready.
-    pub(super) found: u64,
+    pub(super) ready_pass: u64,
     /// The events for which the peer was asked to ring.
     armed: Option<Armed>,
     /// The latest time until which the peer, when this was armed, held bytes back.
     held: Option<Deadline>,
-    /// Noted because of untaken bytes.
-    pub(super) is_untaken: bool,
+    /// Noted because of undelivered bytes.
+    pub(super) is_undelivered: bool,
     /// One-shot, and has fired.
     pub(super) disabled: bool,
     /// The kernel itself has fired it, so it reports no more events.
@@ -71,6 +71,8 @@ pub(super) struct Watch<S> {
     /// kernel that had fired it: the number of installations until then, including this one. 0
     /// otherwise.
     pub(super) armed_again: u64,
+    /// It has reported an event since then, and was armed again by the program.
+    pub(super) was_reported: bool,
     /// Just added or changed: all ready events are news.
     pub(super) fresh: bool,
     /// Edge-triggered: the mark of the last report.
@@ -80,7 +82,7 @@ pub(super) struct Watch<S> {
     pub(super) ended: u32,
     /// Edge-triggered: the ends and errors that the kernel has reported; the mark of its bytes at
     /// its last report of something to read; and the number of this end's shutdowns.
-    pub(super) known: u32,
+    pub(super) reported_ends: u32,
     pub(super) arrived: Option<u64>,
     pub(super) shutdowns: u64,
     /// Edge-triggered: the kernel may repeat a report, because the registration was changed, or
@@ -94,18 +96,18 @@ pub(super) struct Watch<S> {
     pub(super) sends: Sends,
     /// The events in the kernel's registration. If level-triggered, they may include more than the
     /// application wants.
-    pub(super) told: u32,
+    pub(super) kernel_events: u32,
     /// The application has removed the socket from the set, but the kernel does not know: see
-    /// [`State::park`].
+    /// [`SetState::park`](super::state::SetState::park).
     pub(super) parked: bool,
     /// The last walks through the kernel's ready list that reported the socket, and the doorbell.
-    pub(super) told_of: [u64; 2],
+    pub(super) reported_walks: [u64; 2],
     /// The last wait that reported this watch, and the position there: one wait reports a watch
     /// once.
     pub(super) reported: (u64, usize),
 }
 
-impl<S: Share> Watch<S> {
+impl<S: SocketHandle> Watch<S> {
     /// Makes the watch of `registration`, which the kernel does not know yet.
     pub(super) fn new(
         socket: S,
@@ -126,27 +128,28 @@ impl<S: Share> Watch<S> {
             hot: false,
             queued: false,
             overdue: false,
-            found: 0,
+            ready_pass: 0,
             armed: None,
             held: None,
-            is_untaken: false,
+            is_undelivered: false,
             disabled: false,
             is_silent: false,
             armed_again: 0,
+            was_reported: false,
             fresh: true,
             mark: 0,
             starved: 0,
             ended: 0,
-            known: 0,
+            reported_ends: 0,
             arrived: None,
             shutdowns: 0,
             may_repeat: false,
             is_unmarked: false,
             idle: 0,
             sends,
-            told: EDGE,
+            kernel_events: EDGE,
             parked: false,
-            told_of: [0; 2],
+            reported_walks: [0; 2],
             reported: (0, 0),
         }
     }
@@ -208,13 +211,13 @@ impl<S: Share> Watch<S> {
 
     /// Like [`Watch::look`], for a caller that reports the events. If the kernel also reports the
     /// connection, old events are included, as the kernel does.
-    pub(super) fn take(&mut self, beside_kernel: bool) -> u32 {
+    pub(super) fn take(&mut self, with_kernel: bool) -> u32 {
         if self.disabled {
             return 0;
         }
         let look = self.look_closely();
-        let is_told = look.events != 0 && (look.is_news || beside_kernel);
-        if is_told || beside_kernel {
+        let is_reported = look.events != 0 && (look.is_news || with_kernel);
+        if is_reported || with_kernel {
             self.fresh = false;
             if look.events & WRITE != 0 {
                 self.starved = look.starved;
@@ -223,7 +226,7 @@ impl<S: Share> Watch<S> {
                 self.starved = look.starved.wrapping_sub(1);
             }
         }
-        if is_told {
+        if is_reported {
             (self.mark, self.shutdowns) = (look.mark, look.shutdowns);
             self.idle = 0;
             self.disabled = self.events & ONE_SHOT != 0;
@@ -257,24 +260,24 @@ impl<S: Share> Watch<S> {
         if open == 0 && !ended {
             return 0;
         }
-        let known = look::state(connection.fd(), open as c_short | POLLRDHUP);
+        let state = look::state(connection.fd(), open as c_short | POLLRDHUP);
         if ended {
-            self.ended = known & !(READ | WRITE);
+            self.ended = state & !(READ | WRITE);
         }
-        let told = known & (self.events | ALWAYS);
-        self.note_told(told);
-        told
+        let events = state & (self.events | ALWAYS);
+        self.note_kernel_report(events);
+        events
     }
 
     /// Notes a report of the kernel's events, for [`Watch::is_old`].
-    pub(super) fn note_told(&mut self, events: u32) {
+    pub(super) fn note_kernel_report(&mut self, events: u32) {
         if events & ALWAYS != 0 {
-            self.socket.connection.heard_of_end();
+            self.socket.connection.note_reported_end();
         }
         if self.events & EDGE == 0 {
             return;
         }
-        self.known |= events & !(READ | WRITE);
+        self.reported_ends |= events & !(READ | WRITE);
         self.is_unmarked = false;
         if events & (READ | RDHUP) != 0 {
             self.arrived = self.socket.connection.kernel_mark();
@@ -295,14 +298,14 @@ impl<S: Share> Watch<S> {
         };
         may_repeat
             && !self.fresh
-            && events & !(READ | WRITE | self.known) == 0
+            && events & !(READ | WRITE | self.reported_ends) == 0
             && events & (EPOLLERR | EPOLLPRI) as u32 == 0
             && (events & WRITE == 0 || self.starved == self.socket.starved())
             && (events & (READ | RDHUP) == 0 || !has_arrived())
     }
 
     /// True if an edge-triggered event of the kernel repeats an end that was reported.
-    pub(super) fn knows_end(&self, events: u32) -> bool {
+    pub(super) fn has_reported_end(&self, events: u32) -> bool {
         self.events & EDGE != 0
             && !self.fresh
             && self.ended != 0
@@ -311,14 +314,14 @@ impl<S: Share> Watch<S> {
     }
 
     /// True if it is ready; recorded for this pass of checks.
-    pub(super) fn is_found(&mut self, pass: u64) -> bool {
-        let found = self.look() != 0;
-        if found {
-            self.found = pass;
+    pub(super) fn is_ready_in_pass(&mut self, pass: u64) -> bool {
+        let is_ready = self.look() != 0;
+        if is_ready {
+            self.ready_pass = pass;
             // The following checks see all that was published before this one.
             fence(Ordering::Acquire);
         }
-        found
+        is_ready
     }
 
     /// Asks the peer to ring from now on; returns true if there is already something to report.
@@ -363,13 +366,17 @@ impl<S: Share> Watch<S> {
     }
 
     /// How long a sleep may be, if an event that it is armed for may come without a doorbell.
-    pub(super) fn doubt(&self) -> Option<Duration> {
+    pub(super) fn recheck_after(&self) -> Option<Duration> {
         let interest = self.armed.as_ref()?.interest;
-        let doubt = match self.sends {
+        let time = match self.sends {
             Sends { held_up: true, .. } if interest.write => Some(Connection::MOMENT),
-            _ => self.socket.connection.is_in_doubt(interest).then_some(Connection::DOUBT),
+            _ => self
+                .socket
+                .connection
+                .must_recheck(interest)
+                .then_some(Connection::RECHECK_INTERVAL),
         };
-        self.held.and_then(|held| held.left()).into_iter().chain(doubt).min()
+        self.held.and_then(|held| held.left()).into_iter().chain(time).min()
     }
 
     pub(super) fn disarm(&mut self) {
@@ -409,23 +416,26 @@ impl<S: Share> Watch<S> {
 
     /// Changes the kernel's registration of the application's fd to that of this watch, unless it
     /// already covers the wanted events.
-    pub(super) fn tell_kernel(&mut self, epfd: c_int, index: u32) -> Result<(), Errno> {
+    pub(super) fn update_kernel(&mut self, epfd: c_int, index: u32) -> Result<(), Errno> {
         let wanted = self.wanted();
-        if self.is_lenient() && self.told & wanted == wanted && self.told & (EDGE | ONE_SHOT) == 0 {
+        if self.is_lenient()
+            && self.kernel_events & wanted == wanted
+            && self.kernel_events & (EDGE | ONE_SHOT) == 0
+        {
             return Ok(());
         }
         // Then it most likely also covers the next change.
-        self.tell(epfd, index, if self.is_lenient() { wanted | READ } else { wanted })
+        self.set_kernel_events(epfd, index, if self.is_lenient() { wanted | READ } else { wanted })
     }
 
     /// Moves the socket, which is in the set under the number of this watch, to another number.
     pub(super) fn replace(&mut self, epfd: c_int, index: u32, fd: c_int) -> Result<(), Errno> {
         let data =
             Tag { watch: index, generation: self.generation, subject: Subject::Socket }.encode()?;
-        let events = if self.disabled { ONE_SHOT } else { self.told };
+        let events = if self.disabled { ONE_SHOT } else { self.kernel_events };
         tag::control(epfd, Op::Add, fd, events, data)?;
         self.is_silent = false;
-        self.may_repeat = self.told & EDGE != 0;
+        self.may_repeat = self.kernel_events & EDGE != 0;
         let _ = tag::control(epfd, Op::Delete, self.fd, 0, 0);
         self.fd = fd;
         Ok(())
@@ -433,18 +443,23 @@ impl<S: Share> Watch<S> {
 
     /// Removes EPOLLEXCLUSIVE from the registration of the application's fd, because the kernel
     /// does not modify such a registration.
-    pub(super) fn join_others(&self, epfd: c_int, index: u32) -> Result<(), Errno> {
+    pub(super) fn drop_exclusive(&self, epfd: c_int, index: u32) -> Result<(), Errno> {
         let data =
             Tag { watch: index, generation: self.generation, subject: Subject::Socket }.encode()?;
         tag::control(epfd, Op::Delete, self.fd, 0, 0)?;
         tag::control(epfd, Op::Add, self.fd, EDGE, data)
     }
 
-    pub(super) fn tell(&mut self, epfd: c_int, index: u32, events: u32) -> Result<(), Errno> {
+    pub(super) fn set_kernel_events(
+        &mut self,
+        epfd: c_int,
+        index: u32,
+        events: u32,
+    ) -> Result<(), Errno> {
         let data =
             Tag { watch: index, generation: self.generation, subject: Subject::Socket }.encode()?;
         tag::control(epfd, Op::Modify, self.fd, events, data)?;
-        (self.told, self.is_silent) = (events, false);
+        (self.kernel_events, self.is_silent) = (events, false);
         (self.may_repeat, self.is_unmarked) = (events & EDGE != 0, events & EDGE != 0);
         Ok(())
     }

@@ -16,7 +16,7 @@ use seekwire_transport::sys::{Fd, file, socket as kernel};
 use crate::calls::read_inherited;
 use crate::ffi::guarded;
 use crate::lock::Lock;
-use crate::process::{self, Kind};
+use crate::process::{self, ProcessKind};
 use crate::table::{self, SocketRef};
 use crate::{epoll, real, start, track};
 
@@ -26,7 +26,7 @@ pub(super) fn adopt(fd: c_int) -> Result<SocketRef, Errno> {
     /// Two threads must not make two objects of one socket.
     static ADOPTING: Lock<()> = Lock::new(());
     guarded(start::prepare);
-    if process::kind() != Kind::Own {
+    if process::kind() != ProcessKind::Own {
         // A child that uses its parent's table, or that was created without fork handlers.
         return Err(Errno::OPNOTSUPP);
     }
@@ -36,9 +36,9 @@ pub(super) fn adopt(fd: c_int) -> Result<SocketRef, Errno> {
         if !numbers.iter().any(|&number| table::socket(number).is_some()) {
             track(fd);
         }
-        if let Some(known) = numbers.iter().find_map(|&number| table::socket(number)) {
+        if let Some(tracked) = numbers.iter().find_map(|&number| table::socket(number)) {
             for &number in numbers.iter().filter(|&&number| table::get(number).is_none()) {
-                track::duplicate(known.share().into_object(), number);
+                track::duplicate(tracked.share().into_object(), number);
             }
             let is_same = |number| table::socket(number).filter(|_| numbers.contains(&number));
             epoll::find(is_same);

@@ -9,10 +9,10 @@ use seekwire_transport::sys::socket::unread;
 
 use super::adopt::adopt;
 use crate::api::check;
+use crate::call_path::{Part, StartedCall};
 use crate::ffi::{count, errno, fail, guarded, guarded_raw, keeping_errno};
 use crate::table::{self, SocketRef};
-use crate::way::{Begun, Part};
-use crate::{cancel, departure};
+use crate::{cancel, unload};
 
 /// Makes a call on the connection behind `fd` in the way of a receive: it restarts after a signal
 /// if the handler asks for that, and is a cancellation point. `prepare` checks the arguments before
@@ -26,7 +26,7 @@ pub(super) fn answer<T>(
         let arguments = prepare()?;
         let socket = find(fd)?;
         if !socket.connection.is_seeking() {
-            if socket.connection.has_rest() {
+            if socket.connection.has_spill() {
                 // Other programs may receive from it at the same time.
                 return Err(Errno::BUSY);
             }
@@ -44,7 +44,7 @@ pub(super) fn answer<T>(
     loop {
         let once = || attempt(&socket, || call(&socket, &mut arguments));
         match cancel::point(|| guarded_raw(once)) {
-            Some(None) if departure::has_begun() => return fail(Errno::CANCELED),
+            Some(None) if unload::has_begun() => return fail(Errno::CANCELED),
             Some(None) => {}
             Some(Some(result)) => return count(result),
             None => return fail(Errno::IO),
@@ -57,7 +57,7 @@ fn attempt(
     socket: &SocketRef,
     call: impl FnOnce() -> Result<usize, Errno>,
 ) -> Option<Result<usize, Errno>> {
-    let begun = Begun::receive(socket, Part::First);
+    let begun = StartedCall::receive(socket, Part::First);
     match call() {
         Err(Errno::CANCELED) => None,
         Err(Errno::INTR) if begun.restarts(socket) => {

@@ -11,7 +11,7 @@ use seekwire_transport::Errno;
 use seekwire_transport::seek::SegmentLoan;
 
 use super::call::{answer, find};
-use super::request::Request;
+use super::request::SeekRequest;
 use crate::ffi::{guarded_own, status};
 use crate::loan::IovecLoan;
 use crate::pointers;
@@ -32,7 +32,7 @@ pub(crate) unsafe extern "C-unwind" fn seekwire_recv_borrow(
     offset: u64,
 ) -> ssize_t {
     let prepare = || {
-        let request = Request::new(flags, 0, offset)?;
+        let request = SeekRequest::new(flags, 0, offset)?;
         let number = usize::try_from(number).ok().filter(|&number| number > 0);
         let number = number.ok_or(Errno::INVAL)?;
         if !pointers::can_write(pieces, number) {
@@ -52,7 +52,7 @@ fn borrow(
     socket: &SocketRef,
     places: &mut [iovec],
     len: usize,
-    request: &mut Request,
+    request: &mut SeekRequest,
 ) -> Result<usize, Errno> {
     let mut pieces = lend(socket, len, request)?;
     if pieces.len() > places.len() {
@@ -98,13 +98,13 @@ fn join(socket: &SocketRef, pieces: &mut Vec<LoanPiece>, first: usize) {
 pub(super) fn lend(
     socket: &SocketRef,
     len: usize,
-    request: &mut Request,
+    request: &mut SeekRequest,
 ) -> Result<Vec<LoanPiece>, Errno> {
     let len = request.most(len)?;
     if len == 0 {
         return Ok(Vec::new());
     }
-    let Request { at, options, dont_wait, .. } = request;
+    let SeekRequest { at, options, dont_wait, .. } = request;
     let mut pieces = if options.partial {
         lend_what_is_there(socket, at, len, *dont_wait)?
     } else {
@@ -172,25 +172,25 @@ pub(crate) unsafe extern "C-unwind" fn seekwire_recv_return(
 /// Returns all of them, or none if one is not on loan.
 fn return_loans(socket: &SocketRef, pieces: &[iovec]) -> Result<(), Errno> {
     let mut loans = socket.loans().lock();
-    let mut found = Vec::with_capacity(pieces.len());
+    let mut positions = Vec::with_capacity(pieces.len());
     for piece in pieces.iter().filter(|piece| piece.iov_len > 0) {
         let is_it =
             |loan: &IovecLoan| (loan.address, loan.len) == (piece.iov_base.addr(), piece.iov_len);
-        found.push(loans.iter().position(is_it).ok_or(Errno::INVAL)?);
+        positions.push(loans.iter().position(is_it).ok_or(Errno::INVAL)?);
     }
-    found.sort_unstable();
-    if found.windows(2).any(|two| two[0] == two[1]) {
+    positions.sort_unstable();
+    if positions.windows(2).any(|two| two[0] == two[1]) {
         return Err(Errno::INVAL);
     }
     let lent = |&at: &usize| match &loans[at].piece {
         LoanPiece::Segment(loan) => Some(*loan),
         LoanPiece::Copy(_) => None,
     };
-    let lent: Vec<SegmentLoan> = found.iter().filter_map(lent).collect();
+    let lent: Vec<SegmentLoan> = positions.iter().filter_map(lent).collect();
     // Bytes that cannot be returned now are still on loan.
     socket.connection.return_loans(&lent)?;
     // From the end, so that the earlier positions stay valid.
-    for at in found.into_iter().rev() {
+    for at in positions.into_iter().rev() {
         loans.swap_remove(at);
     }
     Ok(())

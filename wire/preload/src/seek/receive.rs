@@ -10,7 +10,7 @@ use seekwire_transport::buffer::zeros;
 
 use super::call::answer;
 use super::lend::lend;
-use super::request::Request;
+use super::request::SeekRequest;
 use crate::buffers::{Buffers, is_possible};
 use crate::pointers;
 use crate::table::SocketRef;
@@ -29,7 +29,7 @@ pub(crate) unsafe extern "C-unwind" fn seek_recv(
     offset: size_t,
 ) -> ssize_t {
     // The type is that of the papers; it has at most as many bits as a position.
-    let prepare = || Request::new(flags, MSG_PEEK | MSG_TRUNC, offset as u64);
+    let prepare = || SeekRequest::new(flags, MSG_PEEK | MSG_TRUNC, offset as u64);
     answer(fd, prepare, |socket, request| take(socket, Buffers::Flat(buf, len), request))
 }
 
@@ -51,7 +51,7 @@ pub(crate) unsafe extern "C-unwind" fn seekwire_recvmsg(
         }
         // SAFETY: memory, and valid as the caller says.
         let header = unsafe { &mut *message };
-        let request = Request::new(flags, MSG_PEEK | MSG_TRUNC | MSG_CMSG_CLOEXEC, offset)?;
+        let request = SeekRequest::new(flags, MSG_PEEK | MSG_TRUNC | MSG_CMSG_CLOEXEC, offset)?;
         let into = Buffers::message(header.msg_iov, header.msg_iovlen)
             // recvmsg(2) has this error for too many buffers.
             .map_err(|error| if error == Errno::INVAL { Errno::MSGSIZE } else { error })?;
@@ -67,7 +67,7 @@ pub(crate) unsafe extern "C-unwind" fn seekwire_recvmsg(
 }
 
 /// A call that is repeated after a signal refers to the same bytes as before.
-fn take(socket: &SocketRef, into: Buffers, request: &mut Request) -> Result<usize, Errno> {
+fn take(socket: &SocketRef, into: Buffers, request: &mut SeekRequest) -> Result<usize, Errno> {
     // SAFETY: the caller's own array.
     let len = request.most(unsafe { into.asked()? })?;
     if request.truncate {
@@ -78,7 +78,7 @@ fn take(socket: &SocketRef, into: Buffers, request: &mut Request) -> Result<usiz
     {
         return Err(Errno::FAULT);
     }
-    let Request { at, options, dont_wait, .. } = request;
+    let SeekRequest { at, options, dont_wait, .. } = request;
     // SAFETY: the caller passes buffers that may be written.
     unsafe {
         into.lend_mut(|slices| socket.connection.seek_again(slices, at, *options, *dont_wait))
@@ -86,10 +86,10 @@ fn take(socket: &SocketRef, into: Buffers, request: &mut Request) -> Result<usiz
 }
 
 /// MSG_TRUNC: takes bytes and discards them.
-fn discard(socket: &SocketRef, len: usize, request: &mut Request) -> Result<usize, Errno> {
+fn discard(socket: &SocketRef, len: usize, request: &mut SeekRequest) -> Result<usize, Errno> {
     if request.options.peek {
         let mut nowhere = zeros(len)?;
-        let Request { at, options, dont_wait, .. } = request;
+        let SeekRequest { at, options, dont_wait, .. } = request;
         let into = &mut [IoSliceMut::new(&mut nowhere)];
         return socket.connection.seek_again(into, at, *options, *dont_wait);
     }

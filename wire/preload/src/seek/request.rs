@@ -15,28 +15,28 @@ const SEEKWIRE_POSITION: c_int = 0x0080_0000;
 
 /// No flag of recvmsg(2) has these bits.
 const _: () = {
-    let known =
+    let supported =
         MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC | MSG_WAITALL | libc::MSG_OOB | libc::MSG_CMSG_CLOEXEC;
     let others = libc::MSG_ERRQUEUE
         | libc::MSG_NOSIGNAL
         | libc::MSG_MORE
         | libc::MSG_FASTOPEN
         | libc::MSG_WAITFORONE;
-    assert!((SEEKWIRE_PARTIAL | SEEKWIRE_POSITION) & (known | others | libc::MSG_CTRUNC) == 0);
+    assert!((SEEKWIRE_PARTIAL | SEEKWIRE_POSITION) & (supported | others | libc::MSG_CTRUNC) == 0);
 };
 
 /// A caller's request.
 #[derive(Clone, Copy)]
-pub(super) struct Request {
+pub(super) struct SeekRequest {
     pub(super) at: At,
     pub(super) options: SeekOptions,
     pub(super) dont_wait: bool,
     pub(super) truncate: bool,
 }
 
-impl Request {
+impl SeekRequest {
     /// EINVAL for flags that are neither `allowed` nor known to every seek.
-    pub(super) fn new(flags: c_int, allowed: c_int, offset: u64) -> Result<Request, Errno> {
+    pub(super) fn new(flags: c_int, allowed: c_int, offset: u64) -> Result<SeekRequest, Errno> {
         // A seek always waits for all bytes.
         const ALWAYS: c_int = MSG_DONTWAIT | MSG_WAITALL | SEEKWIRE_PARTIAL | SEEKWIRE_POSITION;
         if flags & !(ALWAYS | allowed) != 0 {
@@ -44,7 +44,7 @@ impl Request {
         }
         // off_t is no larger.
         let offset = i64::try_from(offset).map_err(|_| Errno::INVAL)?.unsigned_abs();
-        Ok(Request {
+        Ok(SeekRequest {
             at: if flags & SEEKWIRE_POSITION == 0 {
                 At::Offset(offset)
             } else {

@@ -80,10 +80,127 @@ static void round_of(const char *what, void *(*work)(void *), int moments)
     close(a), close(b), close(set);
 }
 
+/* Each call with nothing to wait for ends a thread that was cancelled before. */
+enum call { POLL, PPOLL, SELECT, PSELECT, EPOLL, EPOLL_P, NOTHING_YET, CALLS };
+
+static int ready, may_go[2];
+
+static void *called(void *argument)
+{
+    enum call call = *(enum call *)argument;
+    struct pollfd entry = {ready, POLLOUT, 0}, empty = {ready, POLLIN, 0};
+    struct epoll_event event;
+    struct timespec none = {0, 0};
+    fd_set writable;
+    char c;
+    FD_ZERO(&writable);
+    FD_SET(ready, &writable);
+    CHECK(pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL) == 0);
+    read_all(may_go[0], &c, 1);
+    CHECK(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL) == 0);
+    switch (call) {
+    case POLL: (void)!poll(&entry, 1, -1); break;
+    case PPOLL: (void)!ppoll(&entry, 1, &none, NULL); break;
+    case SELECT: (void)!select(ready + 1, NULL, &writable, NULL, NULL); break;
+    case PSELECT: (void)!pselect(ready + 1, NULL, &writable, NULL, &none, NULL); break;
+    case EPOLL: (void)!epoll_wait(set, &event, 1, -1); break;
+    case EPOLL_P: (void)!epoll_pwait(set, &event, 1, -1, NULL); break;
+    default: (void)!poll(&empty, 1, 0);
+    }
+    return NULL;
+}
+
+static void at_once(void)
+{
+    int peer;
+    struct epoll_event event = {EPOLLOUT, {.u32 = 1}};
+    pair(&peer, &ready);
+    CHECK(pipe(may_go) == 0);
+    CHECK((set = epoll_create1(0)) >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, ready, &event) == 0);
+    for (enum call call = 0; call < CALLS; call++) {
+        pthread_t thread;
+        void *result;
+        CHECK(pthread_create(&thread, NULL, called, &call) == 0 && pthread_cancel(thread) == 0);
+        write_all(may_go[1], "g", 1);
+        CHECK(pthread_join(thread, &result) == 0);
+        printf("call %d: %s\n", call, result == PTHREAD_CANCELED ? "cancelled" : "not cancelled");
+    }
+    close(peer), close(ready), close(set), close(may_go[0]), close(may_go[1]);
+}
+
+enum { LOTS = 16 << 20, FEW = 100 };
+
+static int shared, moved;
+static atomic_int id;
+
+static void *sender(void *lots)
+{
+    atomic_store(&id, gettid());
+    moved = send(shared, lots, LOTS, 0);
+    return NULL;
+}
+
+static void *receiver(void *few)
+{
+    atomic_store(&id, gettid());
+    moved = recv(shared, few, FEW, MSG_WAITALL);
+    return NULL;
+}
+
+static void *bystander(void *is_receiver)
+{
+    char c = 0;
+    atomic_store(&id, gettid());
+    /* The kernel may find a little more room. */
+    while ((is_receiver ? recv(shared, &c, 1, 0) : send(shared, &c, 1, 0)) == 1)
+        ;
+    return NULL;
+}
+
+static pthread_t asleep(void *(*work)(void *), void *argument)
+{
+    pthread_t thread;
+    atomic_store(&id, 0);
+    CHECK(pthread_create(&thread, NULL, work, argument) == 0);
+    while (atomic_load(&id) == 0)
+        sched_yield();
+    await_sleep(atomic_load(&id));
+    return thread;
+}
+
+/* Other threads' calls on the same socket go on. */
+static void others_go_on(void)
+{
+    static char lots[LOTS];
+    for (int receives = 0; receives < 2; receives++) {
+        int peer;
+        pthread_t other, cancelled;
+        void *result;
+        pair(&peer, &shared);
+        if (receives) {
+            CHECK(fill(shared) > 0);
+            write_all(peer, lots, FEW / 2);
+        }
+        other = asleep(receives ? receiver : sender, lots);
+        cancelled = asleep(bystander, receives ? NULL : &id);
+        CHECK(pthread_cancel(cancelled) == 0 && pthread_join(cancelled, &result) == 0);
+        CHECK(result == PTHREAD_CANCELED);
+        if (receives)
+            write_all(peer, lots, FEW - FEW / 2);
+        else
+            drain(peer, LOTS);
+        CHECK(pthread_join(other, NULL) == 0);
+        printf("%s: %d bytes\n", receives ? "received" : "sent", moved);
+        close(peer), close(shared);
+    }
+}
+
 int main(void)
 {
-    for (int way = 0; way < 2; way++) {
-        type = way ? PTHREAD_CANCEL_ASYNCHRONOUS : PTHREAD_CANCEL_DEFERRED;
+    at_once();
+    others_go_on();
+    for (int method = 0; method < 2; method++) {
+        type = method ? PTHREAD_CANCEL_ASYNCHRONOUS : PTHREAD_CANCEL_DEFERRED;
         full = 0;
         round_of("recv", sleeper, 100);
         round_of("poll", poller, 100);

@@ -1,7 +1,33 @@
 /* Processes that share a connection. */
 #include "common.h"
 
+#include <sys/syscall.h>
+
 #define LINES 500
+
+extern pid_t _Fork(void);
+
+enum way { LIBC, WITHOUT_HANDLERS, FORK, CLONE, CLONE3, WAYS };
+static enum way way;
+
+static pid_t fork_by_way(void)
+{
+    unsigned long long words[11] = {[4] = SIGCHLD};
+    switch (way) {
+    case WITHOUT_HANDLERS:
+        return _Fork();
+#ifdef SYS_fork
+    case FORK:
+        return syscall(SYS_fork);
+#endif
+    case CLONE:
+        return syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+    case CLONE3:
+        return syscall(SYS_clone3, words, sizeof words);
+    default:
+        return fork();
+    }
+}
 
 /* Whole lines of both processes arrive, in order for each process. */
 static void count_lines(int fd)
@@ -45,7 +71,7 @@ static void both_write(void)
     pthread_t thread;
     pair(&a, &b);
     fflush(stdout);
-    pid_t child = fork();
+    pid_t child = fork_by_way();
     if (child == 0) {
         close(b);
         say_lines(a, 'c');
@@ -69,7 +95,7 @@ static void handed_over(void)
     int a, b;
     char buf[16];
     pair(&a, &b);
-    pid_t child = fork();
+    pid_t child = fork_by_way();
     if (child == 0) {
         close(a);
         for (int i = 0; i < 100; i++) {
@@ -95,7 +121,7 @@ static void closed_by_child(void)
     struct epoll_event event = {EPOLLIN, {.u64 = 1}};
     pair(&a, &b);
     CHECK(epoll_ctl(set, EPOLL_CTL_ADD, b, &event) == 0 && epoll_wait(set, &event, 1, 0) == 0);
-    pid_t child = fork();
+    pid_t child = fork_by_way();
     if (child == 0) {
         close(b), close(a), close(set);
         exit(0);
@@ -124,7 +150,7 @@ static void two_processes(void)
     int fd = listener_on(&address);
     static char buf[1 << 20];
     fflush(stdout);
-    pid_t child = fork();
+    pid_t child = fork_by_way();
     if (child == 0) {
         int a = socket(AF_INET, SOCK_STREAM, 0);
         CHECK(connect(a, (struct sockaddr *)&address, sizeof address) == 0);
@@ -155,11 +181,33 @@ static void two_processes(void)
     await(child);
 }
 
+/* What the child has taken is gone, and what it has not is there. */
+static void unread_by_child(void)
+{
+    int a, b;
+    char buf[16];
+    pair(&a, &b);
+    write_all(a, "first and last", 14);
+    fflush(stdout);
+    pid_t child = fork_by_way();
+    if (child == 0) {
+        read_all(b, buf, 6);
+        exit(memcmp(buf, "first ", 6) != 0);
+    }
+    await(child);
+    read_all(b, buf, 8);
+    printf("%.8s\n", buf);
+    close(a), close(b);
+}
+
 int main(void)
 {
-    two_processes();
-    both_write();
-    handed_over();
-    closed_by_child();
+    for (way = LIBC; way < WAYS; way++) {
+        two_processes();
+        both_write();
+        handed_over();
+        unread_by_child();
+        closed_by_child();
+    }
     return 0;
 }

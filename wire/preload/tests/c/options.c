@@ -64,12 +64,12 @@ static void await_unread(int fd, int wanted)
 }
 
 /* A receive ends before the urgent byte, whichever carrier the bytes before it used. */
-static void urgent(int in_line, int way)
+static void urgent(int in_line, int variant)
 {
     char buf[16];
     int a, b, at_mark;
     struct iovec iov[] = {{buf, 3}, {buf + 3, sizeof buf - 3}};
-    printf("urgent, in line %d, way %d\n", in_line, way);
+    printf("urgent, in line %d, variant %d\n", in_line, variant);
     pair(&a, &b);
     CHECK(setsockopt(b, SOL_SOCKET, SO_OOBINLINE, &in_line, sizeof in_line) == 0);
     check_on_ring(b);
@@ -83,7 +83,7 @@ static void urgent(int in_line, int way)
     for (int behind = 0; behind < 2; behind++) {
         /* Requests more bytes than there are before the mark. */
         size_t wanted = !behind ? 5 : in_line ? 3 : 2;
-        switch (way) {
+        switch (variant) {
         case 0:
             say("recv", recv(b, buf, sizeof buf, 0));
             break;
@@ -106,7 +106,7 @@ int main(void)
 {
     harmless();
     for (int in_line = 0; in_line < 2; in_line++)
-        for (int way = 0; way < 3; way++)
-            urgent(in_line, way);
+        for (int variant = 0; variant < 3; variant++)
+            urgent(in_line, variant);
     return 0;
 }

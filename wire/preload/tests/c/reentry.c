@@ -102,9 +102,9 @@ static void in_the_midst_of_a_wait(void)
     CHECK(close(set) == 0 && close(b) == 0 && close(c) == 0);
 }
 
-enum way { FORK, UNLOADED, CLOSED, SPAWN, WAYS };
+enum method { FORK, UNLOADED, CLOSED, SPAWN, METHODS };
 
-static enum way way;
+static enum method method;
 static int fd;
 static char program[PATH_MAX];
 
@@ -112,7 +112,7 @@ static char program[PATH_MAX];
 static int successor(const char *number)
 {
     char byte;
-    return read(atoi(number), &byte, 1) == -1 && errno == (way == CLOSED ? EBADF : ENOTCONN) ? 0 : 3;
+    return read(atoi(number), &byte, 1) == -1 && errno == (method == CLOSED ? EBADF : ENOTCONN) ? 0 : 3;
 }
 
 static void wait_for_a_program(void)
@@ -122,13 +122,13 @@ static void wait_for_a_program(void)
     int status;
     pid_t child;
     snprintf(number, sizeof number, "%d", fd);
-    snprintf(which, sizeof which, "%d", way);
-    CHECK(fcntl(fd, F_SETFD, way == CLOSED ? FD_CLOEXEC : 0) == 0);
-    if (way == SPAWN) {
+    snprintf(which, sizeof which, "%d", method);
+    CHECK(fcntl(fd, F_SETFD, method == CLOSED ? FD_CLOEXEC : 0) == 0);
+    if (method == SPAWN) {
         argv[1] = NULL;
         CHECK(posix_spawn(&child, "/bin/true", NULL, NULL, argv, environ) == 0);
     } else if ((child = fork()) == 0) {
-        execve(program, argv, way == UNLOADED ? nothing : environ);
+        execve(program, argv, method == UNLOADED ? nothing : environ);
         _exit(9);
     }
     CHECK(waitpid(child, &status, 0) == child);
@@ -139,7 +139,7 @@ static void wait_for_a_program(void)
 static void wait_in_the_midst(int sends)
 {
     char buf[3004];
-    for (way = 0; way < WAYS; way++) {
+    for (method = 0; method < METHODS; method++) {
         pair(&a, &b);
         fd = sends ? a : b;
         CHECK(fcntl(sends ? b : a, F_SETFD, FD_CLOEXEC) == 0);
@@ -169,7 +169,7 @@ int main(int argc, char **argv)
 {
     char buf[3000];
     if (argc > 1) {
-        way = atoi(argv[2]);
+        method = atoi(argv[2]);
         return successor(argv[1]);
     }
     CHECK(readlink("/proc/self/exe", program, sizeof program - 1) > 0);

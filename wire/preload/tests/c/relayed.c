@@ -12,8 +12,8 @@ extern char **environ;
 enum sender { SILENT, HALF, CLOSED, EXITED, KILLED, REPLACED, SENDERS };
 static const char *const senders[SENDERS] = {"silent", "half-closed", "closed", "exited", "killed", "replaced"};
 
-enum way { EXEC, EXEC_AS_INPUT, FORK, FORK_SAME_NUMBER, VFORK, SPAWN, PASSED, STREAM, WAYS };
-static const char *const ways[WAYS] = {"exec", "exec as input", "fork", "fork, same number",
+enum method { EXEC, EXEC_AS_INPUT, FORK, FORK_SAME_NUMBER, VFORK, SPAWN, PASSED, STREAM, METHODS };
+static const char *const methods[METHODS] = {"exec", "exec as input", "fork", "fork, same number",
                                         "vfork", "posix_spawn", "passed", "fdopen"};
 
 /* Number of bytes that can be sent before anybody reads. */
@@ -89,14 +89,14 @@ static void send_and(struct sockaddr_in *address, size_t size, enum sender sende
     exit(0);
 }
 
-static void pass_on(int fd, const char *program, enum way way, size_t size, enum sender sender)
+static void pass_on(int fd, const char *program, enum method method, size_t size, enum sender sender)
 {
     char number[16], length[32], kind[16], pipe_end[16];
     pid_t child = -1;
-    int status, at = way == EXEC || way == FORK_SAME_NUMBER ? fd : 0;
+    int status, at = method == EXEC || method == FORK_SAME_NUMBER ? fd : 0;
     sprintf(number, "%d", at), sprintf(length, "%zu", size), sprintf(kind, "%d", sender), sprintf(pipe_end, "%d", go[1]);
     char *argv[] = {(char *)program, number, length, kind, pipe_end, NULL};
-    switch (way) {
+    switch (method) {
     case EXEC_AS_INPUT:
         CHECK(dup2(fd, 0) == 0 && close(fd) == 0);
         /* fallthrough */
@@ -106,9 +106,9 @@ static void pass_on(int fd, const char *program, enum way way, size_t size, enum
     case FORK:
     case FORK_SAME_NUMBER:
     case VFORK:
-        child = way == VFORK ? vfork() : fork();
+        child = method == VFORK ? vfork() : fork();
         if (child == 0) {
-            if (way != FORK_SAME_NUMBER)
+            if (method != FORK_SAME_NUMBER)
                 dup2(fd, 0);
             execv(program, argv);
             _exit(9);
@@ -174,7 +174,7 @@ static void pass_on(int fd, const char *program, enum way way, size_t size, enum
     exit(status != 0);
 }
 
-static void serve(int listener, const char *program, enum way way, size_t size, enum sender sender, pid_t client)
+static void serve(int listener, const char *program, enum method method, size_t size, enum sender sender, pid_t client)
 {
     int fd = accept(listener, NULL, NULL), status;
     char c;
@@ -190,14 +190,14 @@ static void serve(int listener, const char *program, enum way way, size_t size, 
             CHECK(read(done[0], &c, 1) == 1);
     }
     (void)client, (void)status;
-    pass_on(fd, program, way, size, sender);
+    pass_on(fd, program, method, size, sender);
 }
 
-static void try(const char *program, enum way way, size_t size, enum sender sender)
+static void try(const char *program, enum method method, size_t size, enum sender sender)
 {
     struct sockaddr_in address;
     int listener = listener_on(&address), status;
-    printf("%s, %zu bytes, sender %s", ways[way], size, senders[sender]);
+    printf("%s, %zu bytes, sender %s", methods[method], size, senders[sender]);
     fflush(stdout);
     CHECK(pipe(done) == 0 && pipe(go) == 0);
     fcntl(done[1], F_SETFD, FD_CLOEXEC);
@@ -210,7 +210,7 @@ static void try(const char *program, enum way way, size_t size, enum sender send
     if (server == 0) {
         close(go[0]);
         go[0] = -1;
-        serve(listener, program, way, size, sender, client);
+        serve(listener, program, method, size, sender, client);
     }
     close(listener), close(done[0]), close(done[1]), close(go[0]), close(go[1]);
     CHECK(waitpid(server, &status, 0) == server);
@@ -282,17 +282,17 @@ int main(int argc, char **argv)
         written_to(unaware, SOCK_CLOEXEC);
         written_to(unaware, 0);
     }
-    for (int way = 0; way < WAYS; way++)
+    for (int method = 0; method < METHODS; method++)
         for (int sender = 0; sender < SENDERS; sender++)
             for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-                if (argc == 4 && (way != atoi(argv[1]) || sender != atoi(argv[2]) || i != (size_t)atoi(argv[3])))
+                if (argc == 4 && (method != atoi(argv[1]) || sender != atoi(argv[2]) || i != (size_t)atoi(argv[3])))
                     continue;
                 /* A program that may not know that it inherits it gets the unread bytes when the sender makes its next call,
                    if it does. */
-                if (way == FORK_SAME_NUMBER && (sender == SILENT || (sender == KILLED && sizes[i] > fits)))
+                if (method == FORK_SAME_NUMBER && (sender == SILENT || (sender == KILLED && sizes[i] > fits)))
                     continue;
                 /* Programs that load the library, and others that do not. */
-                try(i % 2 ? unaware : self, way, sizes[i], sender);
+                try(i % 2 ? unaware : self, method, sizes[i], sender);
             }
     return 0;
 }

@@ -14,7 +14,7 @@ static const char *const names[HOWS] = {"poll", "select", "level", "edge", "one 
 static char message[TOTAL];
 
 /* Reads bytes from the ring until the client has done what it can without waiting, and the rest through libc. */
-static void serve(enum how how, int listener, int told, int tells)
+static void serve(enum how how, int listener, int go, int reports)
 {
     int fd = accept(listener, NULL, NULL);
     char c;
@@ -23,12 +23,12 @@ static void serve(enum how how, int listener, int told, int tells)
         read_all(fd, &c, 1);
         write_all(fd, &c, 1);
     }
-    read_all(told, &c, 1);
+    read_all(go, &c, 1);
     char *received = malloc(TOTAL);
     read_all(fd, received, 1000);
     FILE *file = fdopen(fd, "r+");
     CHECK(file != NULL);
-    write_all(tells, "!", 1);
+    write_all(reports, "!", 1);
     size_t rest = fread(received + 1000, 1, TOTAL - 1000, file);
     printf("received: %zu, %s\n", rest + 1000, memcmp(received, message, TOTAL) == 0 ? "as sent" : "something else");
     if (how != LEAVE && how != QUIT) {
@@ -70,12 +70,12 @@ static int wait_for(enum how how, int set, int fd, int room)
 static void send_while_waiting(enum how how)
 {
     struct sockaddr_in address;
-    int listener = listener_on(&address), told[2], tells[2], small = SMALL;
-    CHECK(pipe(told) == 0 && pipe(tells) == 0);
+    int listener = listener_on(&address), go[2], reports[2], small = SMALL;
+    CHECK(pipe(go) == 0 && pipe(reports) == 0);
     CHECK(setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &small, sizeof small) == 0);
     pid_t child = fork();
     if (child == 0)
-        serve(how, listener, told[0], tells[1]);
+        serve(how, listener, go[0], reports[1]);
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     CHECK(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small) == 0);
     CHECK(connect(fd, (struct sockaddr *)&address, sizeof address) == 0);
@@ -94,7 +94,7 @@ static void send_while_waiting(enum how how)
         if (n > 0)
             sent += n;
         if ((n <= 0 || sent == TOTAL) && !has_told) {
-            write_all(told[1], "!", 1);
+            write_all(go[1], "!", 1);
             has_told = 1;
         }
         if (n < 0) {
@@ -104,7 +104,7 @@ static void send_while_waiting(enum how how)
     }
     if (how == LEAVE || how == QUIT) {
         /* Closed when the peer has just handed over, with most bytes still to be sent again. */
-        struct pollfd entries[] = {{.fd = fd, .events = POLLIN}, {.fd = tells[0], .events = POLLIN}};
+        struct pollfd entries[] = {{.fd = fd, .events = POLLIN}, {.fd = reports[0], .events = POLLIN}};
         CHECK(poll(entries, 2, -1) > 0 && entries[1].revents == POLLIN);
         if (how == QUIT)
             quick_exit(0);
@@ -115,7 +115,7 @@ static void send_while_waiting(enum how how)
     }
     CHECK(close(fd) == 0 && close(set) == 0 && close(listener) == 0);
     for (int i = 0; i < 2; i++)
-        CHECK(close(told[i]) == 0 && close(tells[i]) == 0);
+        CHECK(close(go[i]) == 0 && close(reports[i]) == 0);
     int status;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     printf("%s: done\n", names[how]);

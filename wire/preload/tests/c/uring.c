@@ -79,7 +79,7 @@ static long submit(struct ring *ring, struct io_uring_sqe entry)
 }
 
 /* Prints the result of an operation. */
-static void tell(const char *what, long result)
+static void show(const char *what, long result)
 {
     if (result < 0)
         errno = -result, result = -1;
@@ -107,8 +107,8 @@ static void registrations(struct ring *ring, int early)
     CHECK(connect(a, (struct sockaddr *)&address, sizeof address) == 0 && (b = accept(listener, NULL, NULL)) >= 0);
     if (!early)
         warm_up(a, b);
-    tell("add", submit(ring, control(set, EPOLL_CTL_ADD, b, &in)));
-    tell("add again", submit(ring, control(set, EPOLL_CTL_ADD, b, &in)));
+    show("add", submit(ring, control(set, EPOLL_CTL_ADD, b, &in)));
+    show("add again", submit(ring, control(set, EPOLL_CTL_ADD, b, &in)));
     if (early)
         warm_up(a, b);
     say("nothing yet", epoll_wait(set, &found, 1, 0));
@@ -118,22 +118,22 @@ static void registrations(struct ring *ring, int early)
     pthread_join(later.thread, NULL);
     printf("%x %d\n", found.events, (int)found.data.u64);
     read_all(b, &byte, 1);
-    tell("change", submit(ring, control(set, EPOLL_CTL_MOD, b, &both)));
+    show("change", submit(ring, control(set, EPOLL_CTL_MOD, b, &both)));
     say("room", epoll_wait(set, &found, 1, -1));
     printf("%x %d\n", found.events, (int)found.data.u64);
-    tell("remove", submit(ring, control(set, EPOLL_CTL_DEL, b, NULL)));
+    show("remove", submit(ring, control(set, EPOLL_CTL_DEL, b, NULL)));
     say("nothing", epoll_wait(set, &found, 1, 0));
-    tell("remove again", submit(ring, control(set, EPOLL_CTL_DEL, b, NULL)));
-    tell("change what is not there", submit(ring, control(set, EPOLL_CTL_MOD, b, &in)));
+    show("remove again", submit(ring, control(set, EPOLL_CTL_DEL, b, NULL)));
+    show("change what is not there", submit(ring, control(set, EPOLL_CTL_MOD, b, &in)));
     prepare(ring, control(set, EPOLL_CTL_ADD, a, &in));
     prepare(ring, control(set, EPOLL_CTL_ADD, b, &in));
     prepare(ring, control(set, EPOLL_CTL_DEL, a, NULL));
-    tell("three at once", results(ring, 3));
+    show("three at once", results(ring, 3));
     write_all(b, "x", 1);
     say("a is not there", epoll_wait(set, &found, 1, 0));
     write_all(a, "x", 1);
     say("b is", epoll_wait(set, &found, 1, -1));
-    tell("not a set", submit(ring, control(a, EPOLL_CTL_ADD, b, &in)));
+    show("not a set", submit(ring, control(a, EPOLL_CTL_ADD, b, &in)));
     close(a), close(b), close(set), close(listener);
 }
 
@@ -144,7 +144,7 @@ static void closing(struct ring *ring)
     char bytes[16] = "secret";
     pair(&a, &b);
     int filler = dup(ring->fd);
-    tell("close", submit(ring, (struct io_uring_sqe){.opcode = IORING_OP_CLOSE, .fd = a, .user_data = 17}));
+    show("close", submit(ring, (struct io_uring_sqe){.opcode = IORING_OP_CLOSE, .fd = a, .user_data = 17}));
     int file = open("/dev/null", O_RDWR);
     say("the same number", file == a);
     say("write", write(file, bytes, 6));
@@ -154,7 +154,7 @@ static void closing(struct ring *ring)
     pair(&a, &b);
     write_all(b, bytes, 6);
     CHECK(recv(a, bytes, 6, MSG_PEEK | MSG_WAITALL) == 6);
-    tell("close", submit(ring, (struct io_uring_sqe){.opcode = IORING_OP_CLOSE, .fd = a, .user_data = 17}));
+    show("close", submit(ring, (struct io_uring_sqe){.opcode = IORING_OP_CLOSE, .fd = a, .user_data = 17}));
     CHECK(poll(&(struct pollfd){b, POLLRDHUP, 0}, 1, -1) == 1);
     say("the peer reads", read(b, bytes, sizeof bytes));
     close(b);
@@ -170,12 +170,12 @@ static void bytes(struct ring *ring)
         check_on_ring(a);
     write_all(a, "one", 3);
     read_all(b, buf, 3);
-    tell("send", submit(ring, move(IORING_OP_SEND, a, "four", 4)));
+    show("send", submit(ring, move(IORING_OP_SEND, a, "four", 4)));
     say("read", read(b, buf, sizeof buf));
     write_all(a, "after", 5);
-    tell("recv", submit(ring, move(IORING_OP_RECV, b, buf, sizeof buf)));
+    show("recv", submit(ring, move(IORING_OP_RECV, b, buf, sizeof buf)));
     say("write", write(b, "x", 1));
-    tell("read", submit(ring, move(IORING_OP_READ, a, buf, sizeof buf)));
+    show("read", submit(ring, move(IORING_OP_READ, a, buf, sizeof buf)));
     close(a), close(b);
 }
 
@@ -191,13 +191,32 @@ static void rests(struct ring *ring)
         CHECK((ends ? close(a) : shutdown(a, SHUT_WR)) == 0);
         CHECK(poll(&(struct pollfd){b, POLLRDHUP, 0}, 1, -1) == 1);
         memset(buf, 0, sizeof buf);
-        tell("recv the rest", submit(ring, move(IORING_OP_RECV, b, buf, sizeof buf)));
+        show("recv the rest", submit(ring, move(IORING_OP_RECV, b, buf, sizeof buf)));
         printf("%s\n", buf);
-        tell("the end", submit(ring, move(IORING_OP_RECV, b, buf, sizeof buf)));
+        show("the end", submit(ring, move(IORING_OP_RECV, b, buf, sizeof buf)));
         close(b);
         if (!ends)
             close(a);
     }
+}
+
+/* A set of sockets that the ring has as a registered file, and knows by no number. */
+static void fixed_set(struct ring *ring)
+{
+    int a, b, set = epoll_create1(0);
+    struct epoll_event event = {EPOLLIN, {.u32 = 1}};
+    struct later later;
+    pair(&a, &b);
+    CHECK(set >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, b, &event) == 0);
+    CHECK(ring->call(__NR_io_uring_register, ring->fd, IORING_REGISTER_FILES, (long)&set, 1, 0, 0) == 0);
+    say("nothing yet", epoll_wait(set, &event, 1, 0));
+    do_later(&later, write_byte, &a);
+    struct io_uring_sqe entry = {.opcode = IORING_OP_POLL_ADD, .flags = IOSQE_FIXED_FILE, .fd = 0, .user_data = 17};
+    entry.poll32_events = POLLIN;
+    say("the set is readable", submit(ring, entry));
+    CHECK(pthread_join(later.thread, NULL) == 0);
+    CHECK(ring->call(__NR_io_uring_register, ring->fd, IORING_UNREGISTER_FILES, 0, 0, 0, 0) == 0);
+    close(a), close(b), close(set);
 }
 
 int main(void)
@@ -218,6 +237,7 @@ int main(void)
         closing(&ring);
         bytes(&ring);
         rests(&ring);
+        fixed_set(&ring);
         close(ring.fd);
     }
     close(a), close(b);

@@ -3,7 +3,7 @@
 #include <linux/errqueue.h>
 
 /* Reads the kernel's reports until they cover the sends from `next` to `last`. */
-static void told(int fd, unsigned next, unsigned last)
+static void await_reports(int fd, unsigned next, unsigned last)
 {
     for (;;) {
         char control[256];
@@ -26,7 +26,7 @@ static void told(int fd, unsigned next, unsigned last)
         if (error.ee_data == last)
             break;
     }
-    printf("told of %u sends\n", last + 1);
+    printf("reports of %u sends\n", last + 1);
 }
 
 static void talk(int a, int b)
@@ -53,7 +53,7 @@ static void no_copy(int a, int b, int first)
     printf("%s\n", buf);
     say("large", send(a, big, sizeof big, MSG_ZEROCOPY));
     read_all(b, big, sizeof big);
-    told(a, first, first + 2);
+    await_reports(a, first, first + 2);
     talk(a, b);
 }
 
@@ -66,7 +66,7 @@ int main(void)
     say("flag alone", send(a, "x", 1, MSG_ZEROCOPY));
     read_all(b, &(char){0}, 1);
     struct pollfd entry = {.fd = a, .events = 0};
-    say("nothing to tell", poll(&entry, 1, 0));
+    say("nothing to report", poll(&entry, 1, 0));
     say("not a boolean", setsockopt(a, SOL_SOCKET, SO_ZEROCOPY, &(int){2}, sizeof(int)));
     CHECK(setsockopt(a, SOL_SOCKET, SO_ZEROCOPY, &(int){1}, sizeof(int)) == 0);
     for (int i = 0; i < 20; i++)

@@ -15,7 +15,8 @@ use std::time::Duration;
 use current::is_current;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// A program that runs longer than this is considered to hang: the longest take four minutes on a busy machine.
+/// A program that runs longer than this is considered to hang: the longest take four minutes on a
+/// busy machine.
 const LIMIT: Duration = Duration::from_secs(900);
 
 /// The library of this build. Cargo does not build it for the tests.
@@ -62,8 +63,9 @@ pub(crate) fn compile(name: &str, directory: &Path, arguments: &[&str]) -> PathB
     program
 }
 
-/// Like `Command::output`, without input, but the output ends with the program: a process that it leaves behind when it
-/// fails would keep the pipes open. A program that does not end is killed, and the output includes where it was.
+/// Like `Command::output`, without input, but the output ends with the program: a process that it
+/// leaves behind when it fails would keep the pipes open. A program that does not end is killed,
+/// and the output includes where it was.
 pub(crate) fn output(mut command: Command) -> Output {
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut program = command.spawn().expect("the program starts");

@@ -22,7 +22,7 @@ pub const HELLO: [u8; 8] = *b"SKWMSG\x00\x01";
 
 /// The header of a message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Header {
+pub struct MessageHeader {
     /// Bytes of the body.
     pub len: u32,
     /// Number of messages that its sender sent before, modulo 2^32.
@@ -53,7 +53,7 @@ pub enum HeaderError {
     },
 }
 
-impl Header {
+impl MessageHeader {
     /// The encoded header.
     #[must_use]
     pub fn encode(self) -> [u8; HEADER] {
@@ -95,18 +95,18 @@ mod tests {
 
     #[test]
     fn a_header_comes_back_as_it_was() {
-        let header = Header { len: 0x0102_0304, sequence: 7, tag: u64::MAX - 1 };
-        assert_eq!(Header::decode(header.encode(), 7, u32::MAX), Ok(header));
+        let header = MessageHeader { len: 0x0102_0304, sequence: 7, tag: u64::MAX - 1 };
+        assert_eq!(MessageHeader::decode(header.encode(), 7, u32::MAX), Ok(header));
         assert_eq!(header.total(), 0x0102_0304 + 16);
     }
 
     #[test]
     fn what_is_not_due_or_too_long_is_refused() {
-        let header = Header { len: 100, sequence: 7, tag: 1 };
-        let found = Header::decode(header.encode(), 8, 100);
+        let header = MessageHeader { len: 100, sequence: 7, tag: 1 };
+        let found = MessageHeader::decode(header.encode(), 8, 100);
         assert_eq!(found, Err(HeaderError::Sequence { found: 7, expected: 8 }));
         assert_eq!(
-            Header::decode(header.encode(), 7, 99),
+            MessageHeader::decode(header.encode(), 7, 99),
             Err(HeaderError::TooLong { len: 100, most: 99 })
         );
     }

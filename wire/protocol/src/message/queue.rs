@@ -76,7 +76,8 @@ impl Ends {
         &mut self,
         entries: &mut [Entry<T>],
         at: Links,
-        (next, previous): (u32, u32),
+        next: u32,
+        previous: u32,
         links: impl Fn(&mut Entry<T>) -> &mut Links,
     ) {
         match entries.get_mut(at.before as usize) {
@@ -124,8 +125,8 @@ impl<T> Queue<T> {
                 (entries.len() - 1) as u32
             }
         };
-        all.join(entries, in_all, (slot, slot), |entry| &mut entry.all);
-        chain.join(entries, in_chain, (slot, slot), |entry| &mut entry.chain);
+        all.join(entries, in_all, slot, slot, |entry| &mut entry.all);
+        chain.join(entries, in_chain, slot, slot, |entry| &mut entry.chain);
         Slot(slot)
     }
 
@@ -135,10 +136,10 @@ impl<T> Queue<T> {
         let entry = entries.get_mut(slot.0 as usize)?;
         let value = entry.value.take()?;
         let (number, key, in_all, in_chain) = (entry.number, entry.key, entry.all, entry.chain);
-        all.join(entries, in_all, (in_all.after, in_all.before), |entry| &mut entry.all);
+        all.join(entries, in_all, in_all.after, in_all.before, |entry| &mut entry.all);
         if let hash_map::Entry::Occupied(mut chain) = chains.entry(key) {
-            let ends = (in_chain.after, in_chain.before);
-            chain.get_mut().join(entries, in_chain, ends, |entry| &mut entry.chain);
+            let Links { before, after } = in_chain;
+            chain.get_mut().join(entries, in_chain, after, before, |entry| &mut entry.chain);
             if chain.get().first == NONE {
                 chain.remove();
             }

@@ -8,11 +8,11 @@ use foldhash::fast::RandomState;
 use seekwire_protocol::message::{Labelled, Matching, Selector, Ticket};
 
 use super::error::{End, RecvError};
-use super::parcel::Parcel;
-use super::reader::{Fill, Reader, Wait};
+use super::incoming_message::IncomingMessage;
+use super::reader::{Fill, MessageReader, Wait};
 use super::scanner::{Scanner, Stop};
-use super::terms::{Envelope, Limits};
-use super::waiting::Waiting;
+use super::types::{Envelope, Limits};
+use super::waiting::WaitQueue;
 use crate::seek::SeekSocket;
 
 /// Number of messages moved out of the stream at a time when it has too many holes.
@@ -33,23 +33,23 @@ pub(super) enum Outcome {
     /// The message is in the buffer.
     Ready(Envelope, Vec<u8>),
     /// No message will come; the buffer is returned.
-    Failed(Failure, Vec<u8>),
+    Failed(ReceiveFailure, Vec<u8>),
     /// The thread may take this message.
-    Yours(Labelled<Parcel>),
+    Yours(Labelled<IncomingMessage>),
 }
 
 /// Why a receive failed.
 #[derive(Clone, Debug)]
-pub(super) enum Failure {
+pub(super) enum ReceiveFailure {
     TooSmall { needed: usize, room: usize },
     End(End),
 }
 
-impl From<Failure> for RecvError {
-    fn from(failure: Failure) -> Self {
+impl From<ReceiveFailure> for RecvError {
+    fn from(failure: ReceiveFailure) -> Self {
         match failure {
-            Failure::TooSmall { needed, room } => Self::TooSmall { needed, room },
-            Failure::End(end) => end.into(),
+            ReceiveFailure::TooSmall { needed, room } => Self::TooSmall { needed, room },
+            ReceiveFailure::End(end) => end.into(),
         }
     }
 }
@@ -60,7 +60,7 @@ struct Active {
     ticket: Ticket,
     buffer: Vec<u8>,
     tag: u64,
-    parcel: Parcel,
+    incoming: IncomingMessage,
 }
 
 /// The receive of the caller of [`Inbox::step`].
@@ -75,9 +75,9 @@ pub(super) enum Mine {
 
 /// The result of one step.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum InboxStep {
     /// A message for the caller.
-    Mine(Labelled<Parcel>),
+    Mine(Labelled<IncomingMessage>),
     /// A message for another receive, or for none yet.
     Other,
     /// Nothing more has arrived.
@@ -87,15 +87,15 @@ pub(super) enum Step {
 #[derive(Debug)]
 pub(super) struct Inbox {
     limits: Limits,
-    matching: Matching<Receive, Parcel>,
+    matching: Matching<Receive, IncomingMessage>,
     /// Total size of the bodies of unexpected messages.
     unexpected_bytes: u64,
     done: HashMap<Ticket, Outcome, RandomState>,
     active: Vec<Active>,
-    reader: Reader,
+    reader: MessageReader,
     scanner: Scanner,
     pub(super) end: Option<End>,
-    pub(super) waiting: Waiting,
+    pub(super) waiting: WaitQueue,
 }
 
 impl Inbox {
@@ -106,30 +106,34 @@ impl Inbox {
             unexpected_bytes: 0,
             done: HashMap::default(),
             active: Vec::new(),
-            reader: Reader::new(),
+            reader: MessageReader::new(),
             scanner: Scanner::new(start, limits.message),
             end: None,
-            waiting: Waiting::default(),
+            waiting: WaitQueue::default(),
         }
     }
 
     /// Finds the next message, if it has arrived, and the receive that it is for.
-    pub(super) fn step(&mut self, stream: &impl SeekSocket, mine: Mine) -> Result<Step, RecvError> {
+    pub(super) fn step(
+        &mut self,
+        stream: &impl SeekSocket,
+        mine: Mine,
+    ) -> Result<InboxStep, RecvError> {
         if let Some(step) = self.go_on(stream)? {
             return Ok(step);
         }
         if let Some(end) = &self.end {
             return Err(end.clone().into());
         }
-        let found = match self.scanner.look(stream, &mut self.reader) {
-            Ok(found) => found,
-            Err(Stop::Wait(wait)) => return Ok(Step::Wait(wait)),
+        let scanned = match self.scanner.look(stream, &mut self.reader) {
+            Ok(scanned) => scanned,
+            Err(Stop::Wait(wait)) => return Ok(InboxStep::Wait(wait)),
             Err(Stop::End(end)) => {
                 self.stop(end.clone());
                 return Err(end.into());
             }
         };
-        let header = found.header;
+        let header = scanned.header;
         let len = header.len as usize;
         let receive = self.claim(header.tag, len);
         let fresh = matches!(mine, Mine::Fresh(selector) if selector.matches(header.tag));
@@ -137,34 +141,34 @@ impl Inbox {
         {
             return Err(self.full());
         }
-        let message = self.matching.label(header.tag, self.scanner.pass(found));
+        let message = self.matching.label(header.tag, self.scanner.pass(scanned));
         match (receive, mine) {
             (Some((ticket, _)), Mine::Waiting(own)) if ticket == own => {
-                return Ok(Step::Mine(message));
+                return Ok(InboxStep::Mine(message));
             }
-            (None, _) if fresh => return Ok(Step::Mine(message)),
+            (None, _) if fresh => return Ok(InboxStep::Mine(message)),
             (Some((ticket, receive)), _) => self.deliver(stream, ticket, receive, message),
             (None, _) => self.keep(message),
         }
-        Ok(Step::Other)
+        Ok(InboxStep::Other)
     }
 
     /// Continues the posted receives whose messages have not ended.
-    fn go_on(&mut self, stream: &impl SeekSocket) -> Result<Option<Step>, RecvError> {
+    fn go_on(&mut self, stream: &impl SeekSocket) -> Result<Option<InboxStep>, RecvError> {
         let mut wait = None;
         for at in 0..self.active.len() {
-            let Active { ticket, mut buffer, tag, mut parcel } = self.active.remove(at);
-            match self.fill(stream, &mut parcel, &mut buffer, true) {
+            let Active { ticket, mut buffer, tag, mut incoming } = self.active.remove(at);
+            match self.fill(stream, &mut incoming, &mut buffer, true) {
                 Ok(fill @ (Fill::Wait(_) | Fill::Crowded)) => {
-                    self.active.insert(at, Active { ticket, buffer, tag, parcel });
+                    self.active.insert(at, Active { ticket, buffer, tag, incoming });
                     match fill {
-                        Fill::Wait(next) => wait = Some(Step::Wait(next)),
+                        Fill::Wait(next) => wait = Some(InboxStep::Wait(next)),
                         _ => return Err(self.full()),
                     }
                 }
                 filled => {
-                    self.complete(ticket, filled, tag, &parcel, buffer);
-                    return Ok(Some(Step::Other));
+                    self.complete(ticket, filled, tag, &incoming, buffer);
+                    return Ok(Some(InboxStep::Other));
                 }
             }
         }
@@ -178,7 +182,7 @@ impl Inbox {
                 Receive::Thread(_) => Vec::new(),
                 Receive::Buffer(buffer) => buffer,
             };
-            self.done.insert(ticket, Outcome::Failed(Failure::End(end.clone()), buffer));
+            self.done.insert(ticket, Outcome::Failed(ReceiveFailure::End(end.clone()), buffer));
         }
         self.end.get_or_insert(end);
         self.waiting.wake_all();
@@ -194,7 +198,10 @@ impl Inbox {
                 Receive::Buffer(buffer) if buffer.len() < len => (buffer.len(), buffer),
                 fits => return Some((ticket, fits)),
             };
-            self.finish(ticket, Outcome::Failed(Failure::TooSmall { needed: len, room }, buffer));
+            self.finish(
+                ticket,
+                Outcome::Failed(ReceiveFailure::TooSmall { needed: len, room }, buffer),
+            );
         }
     }
 
@@ -203,7 +210,7 @@ impl Inbox {
         stream: &impl SeekSocket,
         ticket: Ticket,
         receive: Receive,
-        mut message: Labelled<Parcel>,
+        mut message: Labelled<IncomingMessage>,
     ) {
         match receive {
             Receive::Thread(_) => {
@@ -214,12 +221,12 @@ impl Inbox {
                 self.finish(ticket, Outcome::Yours(message));
             }
             Receive::Buffer(mut buffer) => {
-                let (tag, mut parcel) = (message.tag, message.message);
-                match self.fill(stream, &mut parcel, &mut buffer, true) {
+                let (tag, mut incoming) = (message.tag, message.message);
+                match self.fill(stream, &mut incoming, &mut buffer, true) {
                     Ok(Fill::Wait(_) | Fill::Crowded) => {
-                        self.active.push(Active { ticket, buffer, tag, parcel });
+                        self.active.push(Active { ticket, buffer, tag, incoming });
                     }
-                    filled => self.complete(ticket, filled, tag, &parcel, buffer),
+                    filled => self.complete(ticket, filled, tag, &incoming, buffer),
                 }
             }
         }
@@ -231,13 +238,13 @@ impl Inbox {
         ticket: Ticket,
         filled: Result<Fill, End>,
         tag: u64,
-        parcel: &Parcel,
+        incoming: &IncomingMessage,
         buffer: Vec<u8>,
     ) {
         match filled {
-            Ok(_) => self.finish(ticket, Outcome::Ready(Envelope::of(tag, parcel), buffer)),
+            Ok(_) => self.finish(ticket, Outcome::Ready(Envelope::of(tag, incoming), buffer)),
             Err(end) => {
-                self.finish(ticket, Outcome::Failed(Failure::End(end.clone()), buffer));
+                self.finish(ticket, Outcome::Failed(ReceiveFailure::End(end.clone()), buffer));
                 self.stop(end);
             }
         }
@@ -248,7 +255,7 @@ impl Inbox {
         self.waiting.wake(ticket);
     }
 
-    fn keep(&mut self, message: Labelled<Parcel>) {
+    fn keep(&mut self, message: Labelled<IncomingMessage>) {
         self.unexpected_bytes += message.message.len as u64;
         self.waiting.wake_probes(message.tag);
         self.matching.keep(message);
@@ -256,7 +263,11 @@ impl Inbox {
 
     /// Passes on a message that a receive could not take: to the next receive that matches it, or
     /// back into its place.
-    pub(super) fn give_back(&mut self, stream: &impl SeekSocket, message: Labelled<Parcel>) {
+    pub(super) fn give_back(
+        &mut self,
+        stream: &impl SeekSocket,
+        message: Labelled<IncomingMessage>,
+    ) {
         match self.claim(message.tag, message.message.len) {
             Some((ticket, receive)) => self.deliver(stream, ticket, receive, message),
             None => self.keep(message),
@@ -268,21 +279,21 @@ impl Inbox {
         &mut self,
         selector: Selector,
         room: usize,
-    ) -> Result<Option<Labelled<Parcel>>, RecvError> {
+    ) -> Result<Option<Labelled<IncomingMessage>>, RecvError> {
         match self.matching.probe(selector) {
             None => Ok(None),
-            Some((_, parcel)) if parcel.len > room => {
-                Err(RecvError::TooSmall { needed: parcel.len, room })
+            Some((_, incoming)) if incoming.len > room => {
+                Err(RecvError::TooSmall { needed: incoming.len, room })
             }
-            Some((_, parcel)) => {
-                self.unexpected_bytes -= parcel.len as u64;
+            Some((_, incoming)) => {
+                self.unexpected_bytes -= incoming.len as u64;
                 Ok(self.matching.take(selector))
             }
         }
     }
 
     pub(super) fn probe(&self, selector: Selector) -> Option<Envelope> {
-        self.matching.probe(selector).map(|(tag, parcel)| Envelope::of(tag, parcel))
+        self.matching.probe(selector).map(|(tag, incoming)| Envelope::of(tag, incoming))
     }
 
     /// Moves the bytes of a message that have arrived into a buffer. Reduces the number of holes if
@@ -290,13 +301,13 @@ impl Inbox {
     pub(super) fn fill(
         &mut self,
         stream: &impl SeekSocket,
-        parcel: &mut Parcel,
+        incoming: &mut IncomingMessage,
         buffer: &mut [u8],
         partial: bool,
     ) -> Result<Fill, End> {
-        let len = buffer.len().min(parcel.len);
+        let len = buffer.len().min(incoming.len);
         loop {
-            match self.reader.fill(stream, parcel, &mut buffer[..len], partial)? {
+            match self.reader.fill(stream, incoming, &mut buffer[..len], partial)? {
                 Fill::Crowded if self.flush(stream) || self.move_out(stream) => {}
                 fill => return Ok(fill),
             }
@@ -308,15 +319,16 @@ impl Inbox {
     fn move_out(&mut self, stream: &impl SeekSocket) -> bool {
         let Self { matching, reader, limits, .. } = self;
         let mut used = 0;
-        matching.for_unexpected(|parcel| {
-            used += parcel.owned.len();
+        matching.for_unexpected(|incoming| {
+            used += incoming.owned.len();
             true
         });
         let mut moved = 0;
-        matching.for_unexpected(|parcel| {
-            let fits = parcel.is_untouched() && parcel.len <= limits.memory.saturating_sub(used);
-            if fits && reader.move_out(stream, parcel) {
-                used += parcel.len;
+        matching.for_unexpected(|incoming| {
+            let fits =
+                incoming.is_untouched() && incoming.len <= limits.memory.saturating_sub(used);
+            if fits && reader.move_out(stream, incoming) {
+                used += incoming.len;
                 moved += 1;
             }
             moved < MOVED
@@ -324,7 +336,7 @@ impl Inbox {
         moved > 0
     }
 
-    /// Takes all spent bytes out of the stream. Returns whether there were any.
+    /// Takes all consumed bytes out of the stream. Returns whether there were any.
     pub(super) fn flush(&mut self, stream: &impl SeekSocket) -> bool {
         let mut any = false;
         loop {
@@ -365,10 +377,10 @@ impl Inbox {
             }
             Ok(None) => match &self.end {
                 None => return self.matching.wait(selector, Receive::Buffer(buffer)),
-                Some(end) => Failure::End(end.clone()),
+                Some(end) => ReceiveFailure::End(end.clone()),
             },
-            Err(RecvError::TooSmall { needed, room }) => Failure::TooSmall { needed, room },
-            Err(_) => Failure::End(End::Closed),
+            Err(RecvError::TooSmall { needed, room }) => ReceiveFailure::TooSmall { needed, room },
+            Err(_) => ReceiveFailure::End(End::Closed),
         };
         let ticket = self.matching.ticket();
         self.done.insert(ticket, Outcome::Failed(failure, buffer));

@@ -6,12 +6,12 @@ use std::ops::ControlFlow;
 use seekwire_protocol::message::{Selector, Ticket};
 
 use super::error::RecvError;
-use super::inbox::{Mine, Outcome, Receive, Step};
+use super::inbox::{InboxStep, Mine, Outcome, Receive};
 use super::reader::Wait;
 use super::session::Session;
 use super::state::Mailbox;
-use super::terms::Completed;
-use super::waiting::On;
+use super::types::Completed;
+use super::waiting::WaitTarget;
 use crate::seek::SeekSocket;
 
 impl<S: SeekSocket> Mailbox<S> {
@@ -38,7 +38,7 @@ impl<S: SeekSocket> Mailbox<S> {
         loop {
             match session.advance(ticket)? {
                 ControlFlow::Break(completed) => return Ok(completed),
-                ControlFlow::Continue(wait) => session.block(On::Ticket(ticket), wait)?,
+                ControlFlow::Continue(wait) => session.block(WaitTarget::Ticket(ticket), wait)?,
             }
         }
     }
@@ -71,7 +71,7 @@ impl<S: SeekSocket> Session<'_, S> {
     /// Receives messages until this one is complete or no more have arrived.
     fn advance(&mut self, ticket: Ticket) -> Result<ControlFlow<Completed, Wait>, RecvError> {
         let stream = self.stream();
-        let mut stepped = Ok(Step::Other);
+        let mut stepped = Ok(InboxStep::Other);
         loop {
             match self.outcome(ticket) {
                 Some(Ok(Outcome::Ready(envelope, buffer))) => {
@@ -82,7 +82,7 @@ impl<S: SeekSocket> Session<'_, S> {
                 _ => {}
             }
             match stepped? {
-                Step::Wait(wait) => return Ok(ControlFlow::Continue(wait)),
+                InboxStep::Wait(wait) => return Ok(ControlFlow::Continue(wait)),
                 _ => stepped = self.step(stream, Mine::None),
             }
         }

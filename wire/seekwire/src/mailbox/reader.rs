@@ -7,14 +7,14 @@ use seekwire_protocol::message::HEADER;
 use seekwire_protocol::span::Span;
 use seekwire_transport::seek::cost::{self, Average};
 
+use super::consumed::Consumed;
 use super::error::{End, Failed, PeerMisbehaved};
-use super::parcel::Parcel;
-use super::spent::Spent;
+use super::incoming_message::IncomingMessage;
 use super::view::View;
 use crate::SeekError;
 use crate::seek::{At, SeekOptions, SeekSocket};
 
-/// Spent bytes are taken out of the stream when there are this many.
+/// Consumed bytes are taken out of the stream when there are this many.
 const FLUSH: u64 = 64 << 10;
 /// Maximum number of bytes of a large message to wait for at a time.
 const PIECE: u64 = 32 << 10;
@@ -35,6 +35,11 @@ impl Wait {
     pub(super) fn all(at: u64, len: u64) -> Self {
         Self { at, least: len, len, starved: false }
     }
+
+    /// For the rest of a large message.
+    pub(super) fn rest(of: Span) -> Self {
+        Self { least: 1, ..Self::all(of.start, of.len().min(PIECE)) }
+    }
 }
 
 /// The progress of a message.
@@ -50,7 +55,7 @@ pub(super) enum Fill {
     Crowded,
 }
 
-/// The result of taking the spent bytes out of the stream.
+/// The result of taking the consumed bytes out of the stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flushed {
     /// At least one span was taken out.
@@ -60,15 +65,15 @@ pub(super) struct Flushed {
 }
 
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct MessageReader {
     /// A copy of bytes where new messages are found.
     pub(super) coming: View,
     /// A copy of bytes where messages were left in the stream.
     left: View,
     /// Average size of the messages, headers included.
     sizes: Average,
-    spent: Spent,
-    /// Number of spent bytes at which they are taken out.
+    consumed: Consumed,
+    /// Number of consumed bytes at which they are taken out.
     flush_at: u64,
 }
 
@@ -76,13 +81,13 @@ fn cut_off(missing: u64) -> End {
     End::Misbehaved(PeerMisbehaved::CutOff { missing })
 }
 
-impl Reader {
+impl MessageReader {
     pub(super) fn new() -> Self {
         Self {
             coming: View::new(),
             left: View::new(),
             sizes: Average::default(),
-            spent: Spent::default(),
+            consumed: Consumed::default(),
             flush_at: FLUSH,
         }
     }
@@ -98,7 +103,7 @@ impl Reader {
     }
 
     /// A message of `total` bytes has been found in the view of new messages.
-    pub(super) fn found(&mut self, total: usize) {
+    pub(super) fn note_size(&mut self, total: usize) {
         self.coming.used();
         self.sizes.note(total);
     }
@@ -108,33 +113,29 @@ impl Reader {
     pub(super) fn fill(
         &mut self,
         stream: &impl SeekSocket,
-        parcel: &mut Parcel,
+        incoming: &mut IncomingMessage,
         into: &mut [u8],
         partial: bool,
     ) -> Result<Fill, End> {
-        if !parcel.owned.is_empty() {
-            let Some(first) = into.get_mut(..parcel.owned.len()) else { return Ok(Fill::Room) };
-            first.copy_from_slice(&parcel.owned);
-            parcel.done = parcel.owned.len();
-            parcel.owned = Vec::new();
+        if !incoming.owned.is_empty() {
+            let Some(first) = into.get_mut(..incoming.owned.len()) else { return Ok(Fill::Room) };
+            first.copy_from_slice(&incoming.owned);
+            incoming.done = incoming.owned.len();
+            incoming.owned = Vec::new();
         }
-        if parcel.is_untouched() && parcel.is_small {
-            return self.copy(stream, parcel, &mut into[..parcel.len]);
+        if incoming.is_untouched() && incoming.is_small {
+            return self.copy(stream, incoming, &mut into[..incoming.len]);
         }
-        while !parcel.span().is_empty() {
-            if parcel.done == into.len() && parcel.header == 0 {
+        while !incoming.span().is_empty() {
+            if incoming.done == into.len() && incoming.header == 0 {
                 return Ok(Fill::Room);
             }
-            match self.take(stream, parcel, into, partial) {
-                Ok(0) => return Err(cut_off(parcel.span().len())),
-                Ok(_) if partial || parcel.span().is_empty() => {}
-                Ok(_) => return Err(cut_off(parcel.span().len())),
+            match self.take(stream, incoming, into, partial) {
+                Ok(0) => return Err(cut_off(incoming.span().len())),
+                Ok(_) if partial || incoming.span().is_empty() => {}
+                Ok(_) => return Err(cut_off(incoming.span().len())),
                 Err(SeekError::WouldBlock) => {
-                    let rest = parcel.span();
-                    return Ok(Fill::Wait(Wait {
-                        least: 1,
-                        ..Wait::all(rest.start, rest.len().min(PIECE))
-                    }));
+                    return Ok(Fill::Wait(Wait::rest(incoming.span())));
                 }
                 Err(SeekError::NoRoom) => return Ok(Fill::Crowded),
                 Err(error) => return Err(End::Failed(Failed::from(&error))),
@@ -147,11 +148,11 @@ impl Reader {
     fn copy(
         &mut self,
         stream: &impl SeekSocket,
-        parcel: &mut Parcel,
+        incoming: &mut IncomingMessage,
         into: &mut [u8],
     ) -> Result<Fill, End> {
-        let Span { start: at, end } = parcel.span();
-        let total = HEADER + parcel.len;
+        let Span { start: at, end } = incoming.span();
+        let total = HEADER + incoming.len;
         let bytes = match self.coming.get(at, total) {
             Some(bytes) => bytes,
             None => {
@@ -167,23 +168,23 @@ impl Reader {
             }
         };
         into.copy_from_slice(&bytes[HEADER..]);
-        parcel.took(total);
-        self.spend(stream, Span { start: at, end });
+        incoming.took(total);
+        self.mark_consumed(stream, Span { start: at, end });
         Ok(Fill::Done)
     }
 
-    /// Takes bytes of a message, together with its header and the spent bytes before it, so that
+    /// Takes bytes of a message, together with its header and the consumed bytes before it, so that
     /// they leave a single hole.
     fn take(
         &mut self,
         stream: &impl SeekSocket,
-        parcel: &mut Parcel,
+        incoming: &mut IncomingMessage,
         into: &mut [u8],
         partial: bool,
     ) -> Result<usize, SeekError> {
-        let before = self.spent.before(parcel.at);
-        let skip = before.len() + parcel.header as u64;
-        let body = &mut into[parcel.done..];
+        let before = self.consumed.before(incoming.at);
+        let skip = before.len() + incoming.header as u64;
+        let body = &mut into[incoming.done..];
         let is_wanted = !body.is_empty();
         let n = stream.try_seek(
             At::Position(before.start),
@@ -193,53 +194,57 @@ impl Reader {
         if n == 0 && is_wanted {
             return Ok(0);
         }
-        self.spent.taken(before.start);
-        let taken = parcel.header + n;
-        parcel.took(taken);
+        self.consumed.taken(before.start);
+        let taken = incoming.header + n;
+        incoming.took(taken);
         Ok(taken)
     }
 
     /// Moves a message that has arrived into memory. Returns `false` if it has not arrived, or if
     /// there would be one hole more.
-    pub(super) fn move_out(&mut self, stream: &impl SeekSocket, parcel: &mut Parcel) -> bool {
-        let mut body = vec![0; parcel.len];
-        let taken = self.take(stream, parcel, &mut body, false);
+    pub(super) fn move_out(
+        &mut self,
+        stream: &impl SeekSocket,
+        incoming: &mut IncomingMessage,
+    ) -> bool {
+        let mut body = vec![0; incoming.len];
+        let taken = self.take(stream, incoming, &mut body, false);
         // A message that is cut off by the end of the stream is taken in part.
-        parcel.give_back(&body);
-        taken.is_ok() && parcel.span().is_empty()
+        incoming.give_back(&body);
+        taken.is_ok() && incoming.span().is_empty()
     }
 
     /// Copies a small message that has just been found into memory of its own.
-    pub(super) fn own(&mut self, stream: &impl SeekSocket, parcel: &mut Parcel) {
-        let span = parcel.span();
+    pub(super) fn own(&mut self, stream: &impl SeekSocket, incoming: &mut IncomingMessage) {
+        let span = incoming.span();
         if let Some(bytes) = self.coming.get(span.start, span.len() as usize) {
             let body = bytes[HEADER..].to_vec();
-            parcel.moved_to(body);
-            self.spend(stream, span);
+            incoming.moved_to(body);
+            self.mark_consumed(stream, span);
         }
     }
 
-    /// Marks bytes of the stream as spent.
-    pub(super) fn spend(&mut self, stream: &impl SeekSocket, span: Span) {
-        self.spent.add(span);
-        if self.spent.bytes() >= self.flush_at {
+    /// Marks bytes of the stream as consumed.
+    pub(super) fn mark_consumed(&mut self, stream: &impl SeekSocket, span: Span) {
+        self.consumed.add(span);
+        if self.consumed.bytes() >= self.flush_at {
             self.flush(stream);
-            // Bytes that cannot be taken out now stay spent. Other calls report errors of the
+            // Bytes that cannot be taken out now stay consumed. Other calls report errors of the
             // stream.
-            self.flush_at = self.spent.bytes() + FLUSH;
+            self.flush_at = self.consumed.bytes() + FLUSH;
         }
     }
 
     fn take_out(&mut self, stream: &impl SeekSocket, span: Span) -> Result<(), SeekError> {
         stream.try_seek(At::Position(span.start), &mut [], SeekOptions::TAKE.skip(span.len()))?;
-        self.spent.taken(span.start);
+        self.consumed.taken(span.start);
         Ok(())
     }
 
-    /// Takes all spent bytes out.
+    /// Takes all consumed bytes out.
     pub(super) fn flush(&mut self, stream: &impl SeekSocket) -> Flushed {
         let mut flushed = Flushed { any: false, all: true };
-        for span in self.spent.all() {
+        for span in self.consumed.all() {
             if self.take_out(stream, span).is_err() {
                 return Flushed { all: false, ..flushed };
             }

@@ -5,13 +5,13 @@ use std::ops::ControlFlow;
 use seekwire_protocol::message::{Labelled, Selector};
 
 use super::error::RecvError;
-use super::inbox::{Mine, Outcome, Receive, Step};
-use super::parcel::Parcel;
+use super::inbox::{InboxStep, Mine, Outcome, Receive};
+use super::incoming_message::IncomingMessage;
 use super::reader::{Fill, Wait};
 use super::session::Session;
 use super::state::Mailbox;
-use super::terms::Envelope;
-use super::waiting::On;
+use super::types::Envelope;
+use super::waiting::WaitTarget;
 use crate::seek::SeekSocket;
 
 /// Initial limit for the memory reserved for a message, because the length is the peer's claim.
@@ -32,13 +32,13 @@ impl Target<'_> {
     }
 
     /// Room for the message or a first part of it, larger than the room that was full.
-    fn space(&mut self, parcel: &Parcel) -> &mut [u8] {
+    fn space(&mut self, incoming: &IncomingMessage) -> &mut [u8] {
         match self {
             Self::Slice(slice) => slice,
             Self::Vec(vec) => {
-                if vec.len() <= parcel.done.max(parcel.owned.len()) {
-                    let have = vec.len().max(parcel.owned.len());
-                    vec.resize(parcel.len.min(have.saturating_mul(2).max(TRUSTED)), 0);
+                if vec.len() <= incoming.done.max(incoming.owned.len()) {
+                    let have = vec.len().max(incoming.owned.len());
+                    vec.resize(incoming.len.min(have.saturating_mul(2).max(TRUSTED)), 0);
                 }
                 vec
             }
@@ -127,7 +127,7 @@ impl<S: SeekSocket> Mailbox<S> {
         loop {
             match session.search(selector)? {
                 ControlFlow::Break(envelope) => return Ok(envelope),
-                ControlFlow::Continue(wait) => session.block(On::Probe(selector), wait)?,
+                ControlFlow::Continue(wait) => session.block(WaitTarget::Probe(selector), wait)?,
             }
         }
     }
@@ -142,20 +142,20 @@ impl<S: SeekSocket> Mailbox<S> {
         let Some(mut message) = session.find(selector, target.room(), waits)? else {
             return Ok(None);
         };
-        let parcel = &mut message.message;
+        let incoming = &mut message.message;
         let why = loop {
-            let filled = session.fill(&self.stream, parcel, target.space(parcel), waits);
+            let filled = session.fill(&self.stream, incoming, target.space(incoming), waits);
             match filled {
-                Ok(Fill::Done) => return Ok(Some(Envelope::of(message.tag, parcel))),
+                Ok(Fill::Done) => return Ok(Some(Envelope::of(message.tag, incoming))),
                 Ok(Fill::Room) => {}
                 Ok(Fill::Crowded) => break Err(session.full()),
                 Ok(Fill::Wait(wait)) if waits => {
-                    if let Err(error) = session.block(On::Bytes, wait) {
+                    if let Err(error) = session.block(WaitTarget::Bytes, wait) {
                         break Err(error);
                     }
                 }
                 Ok(Fill::Wait(_)) => {
-                    let rest = parcel.span();
+                    let rest = incoming.span();
                     break session.nudge(Wait::all(rest.start, rest.len()));
                 }
                 Err(end) => {
@@ -164,7 +164,7 @@ impl<S: SeekSocket> Mailbox<S> {
                 }
             }
         };
-        parcel.give_back(target.bytes());
+        incoming.give_back(target.bytes());
         session.give_back(&self.stream, message);
         why.map(|()| None)
     }
@@ -177,21 +177,21 @@ impl<S: SeekSocket> Session<'_, S> {
         selector: Selector,
         room: usize,
         waits: bool,
-    ) -> Result<Option<Labelled<Parcel>>, RecvError> {
+    ) -> Result<Option<Labelled<IncomingMessage>>, RecvError> {
         if let Some(message) = self.take(selector, room)? {
             return Ok(Some(message));
         }
         let stream = self.stream();
         let wait = loop {
             match self.step(stream, Mine::Fresh(selector))? {
-                Step::Mine(message) if message.message.len > room => {
+                InboxStep::Mine(message) if message.message.len > room => {
                     let needed = message.message.len;
                     self.give_back(stream, message);
                     return Err(RecvError::TooSmall { needed, room });
                 }
-                Step::Mine(message) => return Ok(Some(message)),
-                Step::Other => {}
-                Step::Wait(wait) => break wait,
+                InboxStep::Mine(message) => return Ok(Some(message)),
+                InboxStep::Other => {}
+                InboxStep::Wait(wait) => break wait,
             }
         };
         if waits {
@@ -206,11 +206,12 @@ impl<S: SeekSocket> Session<'_, S> {
         selector: Selector,
         room: usize,
         mut wait: Wait,
-    ) -> Result<Labelled<Parcel>, RecvError> {
+    ) -> Result<Labelled<IncomingMessage>, RecvError> {
         let stream = self.stream();
         let ticket = self.wait(selector, Receive::Thread(room));
         let why = 'asleep: loop {
-            let mut stepped = self.block(On::Ticket(ticket), wait).map(|()| Step::Other);
+            let mut stepped =
+                self.block(WaitTarget::Ticket(ticket), wait).map(|()| InboxStep::Other);
             loop {
                 match self.outcome(ticket) {
                     Some(Ok(Outcome::Yours(message))) => return Ok(message),
@@ -218,12 +219,12 @@ impl<S: SeekSocket> Session<'_, S> {
                     _ => {}
                 }
                 match stepped {
-                    Ok(Step::Mine(message)) => return Ok(message),
-                    Ok(Step::Wait(next)) => {
+                    Ok(InboxStep::Mine(message)) => return Ok(message),
+                    Ok(InboxStep::Wait(next)) => {
                         wait = next;
                         break;
                     }
-                    Ok(Step::Other) => stepped = self.step(stream, Mine::Waiting(ticket)),
+                    Ok(InboxStep::Other) => stepped = self.step(stream, Mine::Waiting(ticket)),
                     Err(error) => break 'asleep error,
                 }
             }
@@ -239,7 +240,7 @@ impl<S: SeekSocket> Session<'_, S> {
             if let Some(envelope) = self.probe(selector) {
                 return Ok(ControlFlow::Break(envelope));
             }
-            if let Step::Wait(wait) = self.step(stream, Mine::None)? {
+            if let InboxStep::Wait(wait) = self.step(stream, Mine::None)? {
                 return Ok(ControlFlow::Continue(wait));
             }
         }

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::{MutexGuard, PoisonError};
 
-use seekwire_protocol::message::Header;
+use seekwire_protocol::message::MessageHeader;
 
 use super::error::{End, RecvError, SendError};
-use super::inbox::{Mine, Step};
+use super::inbox::{InboxStep, Mine};
 use super::outbox::Outbox;
 use super::session::Session;
 use super::state::Mailbox;
@@ -48,7 +48,7 @@ impl<S: SeekSocket> Mailbox<S> {
     pub fn send(&self, tag: u64, bytes: &[u8]) -> Result<(), SendError> {
         let header = self.header(tag, bytes.len())?;
         let mut turn = self.turn()?;
-        let header = Header { sequence: turn.sequence, ..header }.encode();
+        let header = MessageHeader { sequence: turn.sequence, ..header }.encode();
         turn.message(&mut [IoSlice::new(&header), IoSlice::new(bytes)])
     }
 
@@ -59,7 +59,7 @@ impl<S: SeekSocket> Mailbox<S> {
     pub fn send_vectored(&self, tag: u64, pieces: &[IoSlice<'_>]) -> Result<(), SendError> {
         let header = self.header(tag, pieces.iter().map(|piece| piece.len()).sum())?;
         let mut turn = self.turn()?;
-        let header = Header { sequence: turn.sequence, ..header }.encode();
+        let header = MessageHeader { sequence: turn.sequence, ..header }.encode();
         let mut bufs = Vec::with_capacity(pieces.len() + 1);
         bufs.push(IoSlice::new(&header));
         bufs.extend_from_slice(pieces);
@@ -74,10 +74,10 @@ impl<S: SeekSocket> Mailbox<S> {
         self.turn()?.rest()
     }
 
-    fn header(&self, tag: u64, len: usize) -> Result<Header, SendError> {
+    fn header(&self, tag: u64, len: usize) -> Result<MessageHeader, SendError> {
         let most = self.limits.message;
         match u32::try_from(len) {
-            Ok(short) if short <= most => Ok(Header { len: short, sequence: 0, tag }),
+            Ok(short) if short <= most => Ok(MessageHeader { len: short, sequence: 0, tag }),
             _ => Err(SendError::TooLong { len, most }),
         }
     }
@@ -130,7 +130,7 @@ impl<S: SeekSocket> Mailbox<S> {
         let mut session = Session::new(self);
         let received = loop {
             match session.step(&self.stream, Mine::None) {
-                Ok(Step::Wait(_)) => break Ok(()),
+                Ok(InboxStep::Wait(_)) => break Ok(()),
                 Ok(_) => {}
                 Err(error) => break Err(error),
             }

@@ -10,7 +10,7 @@ use super::error::RecvError;
 use super::inbox::Inbox;
 use super::reader::Wait;
 use super::state::Mailbox;
-use super::waiting::{On, Sleeper};
+use super::waiting::{Sleeper, WaitTarget};
 use crate::SeekError;
 use crate::seek::{At, SeekSocket};
 
@@ -66,7 +66,7 @@ impl<'a, S: SeekSocket> Session<'a, S> {
     }
 
     /// Sleeps until there may be more bytes. May return early.
-    pub(super) fn block(&mut self, on: On, wait: Wait) -> Result<(), RecvError> {
+    pub(super) fn block(&mut self, on: WaitTarget, wait: Wait) -> Result<(), RecvError> {
         if self.waiting.leader {
             self.follow(on, wait);
             Ok(())
@@ -75,18 +75,18 @@ impl<'a, S: SeekSocket> Session<'a, S> {
         }
     }
 
-    fn follow(&mut self, on: On, wait: Wait) {
+    fn follow(&mut self, on: WaitTarget, wait: Wait) {
         let Some(mut inbox) = self.inbox.take() else { return };
         let condvar = Arc::new(Condvar::new());
         let id = inbox.waiting.next;
         inbox.waiting.next += 1;
         inbox.waiting.sleepers.push(Sleeper { id, on, condvar: condvar.clone() });
-        if matches!(on, On::Bytes) {
+        if matches!(on, WaitTarget::Bytes) {
             inbox.waiting.urgent = Some(wait);
         }
         inbox = condvar.wait(inbox).unwrap_or_else(PoisonError::into_inner);
         inbox.waiting.sleepers.retain(|sleeper| sleeper.id != id);
-        if matches!(on, On::Bytes) {
+        if matches!(on, WaitTarget::Bytes) {
             inbox.waiting.urgent = None;
         }
         self.inbox = Some(inbox);
@@ -113,7 +113,7 @@ impl<'a, S: SeekSocket> Session<'a, S> {
         };
         self.inbox = Some(self.mailbox.inbox.lock().unwrap_or_else(PoisonError::into_inner));
         self.waiting.leader = false;
-        self.waiting.wake_if(|on| matches!(on, On::Bytes));
+        self.waiting.wake_if(|on| matches!(on, WaitTarget::Bytes));
         self.waited(wait.at, waited)
     }
 

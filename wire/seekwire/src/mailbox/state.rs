@@ -4,7 +4,7 @@ use std::sync::{Condvar, Mutex};
 
 use super::inbox::Inbox;
 use super::outbox::Outbox;
-use super::terms::Limits;
+use super::types::Limits;
 use crate::seek::SeekSocket;
 
 /// Sends and receives messages, each with a tag, over a stream between two mailboxes.

@@ -8,7 +8,7 @@ use super::reader::Wait;
 
 /// The event that a thread sleeps for.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum On {
+pub(super) enum WaitTarget {
     /// A waiting receive gets its message.
     Ticket(Ticket),
     /// A message that matches arrives.
@@ -18,7 +18,7 @@ pub(super) enum On {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct WaitQueue {
     pub(super) leader: bool,
     pub(super) sleepers: Vec<Sleeper>,
     pub(super) next: u64,
@@ -32,12 +32,12 @@ pub(super) struct Waiting {
 #[derive(Debug)]
 pub(super) struct Sleeper {
     pub(super) id: u64,
-    pub(super) on: On,
+    pub(super) on: WaitTarget,
     pub(super) condvar: Arc<Condvar>,
 }
 
-impl Waiting {
-    pub(super) fn wake_if(&self, wakes: impl Fn(On) -> bool) {
+impl WaitQueue {
+    pub(super) fn wake_if(&self, wakes: impl Fn(WaitTarget) -> bool) {
         self.sleepers
             .iter()
             .filter(|sleeper| wakes(sleeper.on))
@@ -45,11 +45,11 @@ impl Waiting {
     }
 
     pub(super) fn wake(&self, ticket: Ticket) {
-        self.wake_if(|on| matches!(on, On::Ticket(other) if other == ticket));
+        self.wake_if(|on| matches!(on, WaitTarget::Ticket(other) if other == ticket));
     }
 
     pub(super) fn wake_probes(&self, tag: u64) {
-        self.wake_if(|on| matches!(on, On::Probe(selector) if selector.matches(tag)));
+        self.wake_if(|on| matches!(on, WaitTarget::Probe(selector) if selector.matches(tag)));
     }
 
     pub(super) fn wake_all(&self) {

@@ -3,7 +3,7 @@
 //! ```text
 //!   stream, listener   AsyncRead and AsyncWrite, by TCP or shared memory
 //!   seek_stream        receiving out of the middle of an ordinary TCP stream
-//!   waiting            the tasks that wait, and what wakes them
+//!   wakers             the tasks that wait, and what wakes them
 //! ```
 //!
 //! They relate to the streams of this crate as tokio's `TcpStream` relates to std's: no method
@@ -35,7 +35,7 @@
 mod listener;
 mod seek_stream;
 mod stream;
-mod waiting;
+mod wakers;
 
 pub use listener::Listener;
 pub use seek_stream::SeekStream;

@@ -11,7 +11,7 @@ use seekwire_protocol::span::Span;
 use seekwire_transport::sys::Fd;
 
 use super::stream::{shut, there};
-use super::waiting::{READ, READER, WRITE, WRITER, Waiting};
+use super::wakers::{READ, READER, TaskWakers, WRITE, WRITER};
 use crate::seek::{At, SeekError, SeekOptions, SeekSocket};
 use crate::socket_options::socket_options;
 
@@ -21,7 +21,7 @@ use crate::socket_options::socket_options;
 #[derive(Debug)]
 pub struct SeekStream {
     // Dropped before the socket that it watches is closed.
-    waiting: Waiting,
+    waiting: TaskWakers,
     stream: crate::SeekStream,
 }
 
@@ -46,7 +46,7 @@ impl SeekStream {
     /// Panics outside of a tokio runtime, or in one without I/O or time.
     pub fn new(stream: crate::SeekStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        Ok(Self { waiting: Waiting::new(Fd::from(stream.get_ref()))?, stream })
+        Ok(Self { waiting: TaskWakers::new(Fd::from(stream.get_ref()))?, stream })
     }
 
     /// Returns and clears the pending error of the socket (SO_ERROR).

@@ -12,7 +12,7 @@ use seekwire_endpoint::{RecvFlags, SendFlags, Status};
 use seekwire_protocol::span::Span;
 use seekwire_transport::Errno;
 
-use super::waiting::{READ, READER, WRITE, WRITER, Waiting};
+use super::wakers::{READ, READER, TaskWakers, WRITE, WRITER};
 use crate::seek::{At, SeekError, SeekOptions, SeekSocket};
 use crate::socket_options::socket_options;
 
@@ -33,7 +33,7 @@ const SEND: SendFlags = SendFlags {
 #[derive(Debug)]
 pub struct Stream {
     // Dropped before the socket and the doorbell that it watches are closed.
-    waiting: Waiting,
+    waiting: TaskWakers,
     /// Held by receives: the first seek must not overlap with a receive that ignores holes.
     receiving: Mutex<()>,
     stream: crate::Stream,
@@ -61,7 +61,7 @@ impl Stream {
     /// Panics outside of a tokio runtime, or in one without I/O or time.
     pub fn new(stream: crate::Stream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        let waiting = Waiting::new(stream.connection().fd())?;
+        let waiting = TaskWakers::new(stream.connection().fd())?;
         let stream = Self { waiting, receiving: Mutex::new(()), stream };
         // The stream may already use the ring.
         stream.waiting.follow(Some(stream.stream.connection()));
@@ -153,7 +153,10 @@ impl Stream {
     /// # Errors
     /// As [`crate::Stream::holes`].
     pub fn holes(&self) -> Result<Vec<Span>, SeekError> {
-        self.stream.holes()
+        let holes = self.stream.holes();
+        // The call may have brought the connection to the ring, for which other tasks do not wait.
+        self.waiting.follow(Some(self.stream.connection()));
+        holes
     }
 
     fn poll_receive(

@@ -93,8 +93,8 @@ impl Child {
         kill_process(self.group(), signal).expect("the child has not been waited for");
     }
 
-    /// Waits until a socket of the child's network namespace listens on `port`, without connecting: some servers serve
-    /// one client only.
+    /// Waits until a socket of the child's network namespace listens on `port`, without connecting:
+    /// some servers serve one client only.
     pub(crate) fn wait_until_listening(&mut self, port: u16) {
         let deadline = Instant::now() + HANG_AFTER;
         while !is_listening(self.pid(), port) {

@@ -12,7 +12,7 @@ use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
 use super::{Mapping, PAGE, Region};
 use crate::Errno;
-use crate::sys::fd::Opened;
+use crate::sys::fd::LibraryFd;
 use crate::sys::grants::{Grants, MAPPER};
 
 /// The mappings that a child may have to map again.
@@ -24,7 +24,7 @@ struct Granted {
 }
 
 /// Opens the device without libc, whose open() is the preload library's.
-fn open() -> Result<Opened, Errno> {
+fn open() -> Result<LibraryFd, Errno> {
     Ok(rustix::fs::open(MAPPER, OFlags::RDWR.union(OFlags::CLOEXEC), Mode::empty())?.into())
 }
 
@@ -40,7 +40,7 @@ impl Region {
         let access = ProtFlags::READ.union(ProtFlags::WRITE);
         let mapping = Arc::new(Mapping::of_file(file.as_fd(), at, grants.bytes(), access)?);
         let mut mapped = MAPPED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        mapped.retain(|known| known.mapping.strong_count() > 0);
+        mapped.retain(|entry| entry.mapping.strong_count() > 0);
         mapped.push(Granted { mapping: Arc::downgrade(&mapping), grants });
         Ok(Self { mapping })
     }
@@ -89,8 +89,9 @@ pub fn after_fork_child() -> Result<(), Errno> {
 fn is_mapped(mapping: &Mapping) -> bool {
     // SAFETY: nothing is written: for a mapping without a file on a disk, this only reports whether
     // the mapping exists.
-    let found = unsafe { rustix::mm::msync(mapping.base.as_ptr().cast(), PAGE, MsyncFlags::ASYNC) };
-    found != Err(Errno::NOMEM)
+    let result =
+        unsafe { rustix::mm::msync(mapping.base.as_ptr().cast(), PAGE, MsyncFlags::ASYNC) };
+    result != Err(Errno::NOMEM)
 }
 
 /// Only at an address where nothing is mapped.

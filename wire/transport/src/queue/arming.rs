@@ -1,12 +1,12 @@
 //! Arming: asking the peer to ring before this end sleeps.
 
-use super::pair::{Memory, QueuePair};
+use super::pair::{QueueMemory, QueuePair};
 use super::room::most_used;
 use crate::layout;
 use crate::mem::PeerMemory;
 use crate::sync::Ordering;
 
-impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
+impl<O: QueueMemory, P: PeerMemory> QueuePair<O, P> {
     /// Asks the peer to ring when it publishes. Returns whether something is there already. Each
     /// call is undone by one of [`Self::disarm_data`].
     pub fn arm_data(&self) -> bool {

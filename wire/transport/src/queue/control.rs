@@ -1,11 +1,13 @@
 //! Single bits and words by which an end informs its peer, and all processes that share it.
 
-use super::pair::{Memory, QueuePair};
+use super::pair::{QueueMemory, QueuePair};
 use crate::layout::{self, control};
+use crate::lock::WAITERS;
 use crate::mem::PeerMemory;
 use crate::sync::Ordering;
+use crate::sys::thread::ThreadId;
 
-impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
+impl<O: QueueMemory, P: PeerMemory> QueuePair<O, P> {
     /// Tells the peer that this end looks at its ring from now on.
     pub fn set_ready(&self) {
         self.own.set_bits(layout::CONTROL, control::READY);
@@ -58,9 +60,9 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     }
 
     /// Corrects SO_RCVLOWAT from `known` to `bytes`, unless a process has set it meanwhile.
-    pub fn correct_low_water(&self, known: u64, bytes: u64) {
+    pub fn correct_low_water(&self, expected: u64, bytes: u64) {
         let word = self.own.word(layout::LOW_WATER);
-        let _ = word.compare_exchange(known, bytes, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = word.compare_exchange(expected, bytes, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// The control messages that a receive returns: bits of [`layout::messages`].
@@ -91,16 +93,34 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.get(layout::RX_SHUT) != 0
     }
 
-    /// Number of bytes that were taken off the ring and left for all holders of the socket.
+    /// Number of bytes in the [spill](crate::sys::spill): taken off the ring, and left for all
+    /// holders of the socket.
     #[inline]
     #[must_use]
-    pub fn rest(&self) -> u64 {
-        self.get(layout::REST)
+    pub fn spill_len(&self) -> u64 {
+        self.get(layout::SPILL_LEN)
     }
 
     /// Sets that number. To be called with the receiving half held.
-    pub fn set_rest(&self, bytes: u64) {
-        self.set_in_order(layout::REST, bytes);
+    pub fn set_spill_len(&self, bytes: u64) {
+        self.set_in_order(layout::SPILL_LEN, bytes);
+    }
+
+    /// How processes that share this end have given it to other programs: bits of
+    /// [`layout::given`].
+    #[must_use]
+    pub fn given(&self) -> u64 {
+        self.own.word(layout::GIVEN).load(Ordering::SeqCst)
+    }
+
+    /// Notes such a gift for all of them. Returns what they knew before.
+    pub fn note_given(&self, how: u64) -> u64 {
+        self.own.word(layout::GIVEN).fetch_or(how, Ordering::SeqCst)
+    }
+
+    /// Notes that it was not given in these ways after all.
+    pub fn note_kept(&self, how: u64) {
+        self.own.word(layout::GIVEN).fetch_and(!how, Ordering::SeqCst);
     }
 
     /// Tells the peer that this end is shut down both ways. TCP knows it already.
@@ -152,13 +172,22 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.peer.load(layout::CONTROL, Ordering::SeqCst) & control::TCP_ONLY != 0
     }
 
-    /// Whether a sender of the peer may have checked for this end's wish for TCP before it was
-    /// expressed, and be about to publish. Once this is false after [`Self::set_tcp_only`], nothing
+    /// Whether a sender of the peer may have checked for this end's request for TCP before it was
+    /// made, and be about to publish. Once this is false after [`Self::set_tcp_only`], nothing
     /// more comes by the ring: the peer takes its lock first and checks then, both in one
-    /// sequentially consistent order with the wish and this load.
+    /// sequentially consistent order with the request and this load.
     #[must_use]
     pub fn peer_is_sending(&self) -> bool {
         self.peer.load(layout::TX_LOCK, Ordering::SeqCst) != 0
+    }
+
+    /// Whether no receiver of the peer can be inside a read: one that was there has died.
+    #[must_use]
+    pub fn peer_reader_is_dead(&self) -> bool {
+        match self.peer.load(layout::RX_LOCK, Ordering::SeqCst) & !WAITERS {
+            0 => true,
+            holder => !ThreadId(holder).is_stranger() && !ThreadId(holder).is_alive(),
+        }
     }
 
     /// Notes the processor on which this thread runs; the peer does not spin for a thread on its

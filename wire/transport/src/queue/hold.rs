@@ -7,9 +7,9 @@
 //! direction ends or leaves the ring, or the limit expires. A hold for MSG_MORE also ends when the
 //! receiver sends bytes: TCP goes on at the next acknowledgement, which may come with them.
 //!
-//! Nobody rings when the limit expires, so a receiver that sleeps has to know of the hold. The sender
-//! rings for the first record that it holds back. A receiver that goes to sleep arms, notes the hold
-//! ([`QueuePair::note_hold`]), looks, and sleeps no longer than the hold lasts.
+//! Nobody rings when the limit expires, so a receiver that sleeps has to know of the hold. The
+//! sender rings for the first record that it holds back. A receiver that goes to sleep arms, notes
+//! the hold ([`QueuePair::note_hold`]), looks, and sleeps no longer than the hold lasts.
 //!
 //! Bytes that were seen are never hidden again: poll may have called them readable, and a receive
 //! must find them. So no hold is prolonged, and the receiver reads all words of one and the same
@@ -22,7 +22,7 @@
 
 use std::time::Duration;
 
-use super::pair::{Memory, QueuePair, Violation};
+use super::pair::{QueueMemory, QueuePair, Violation};
 use super::tx::Tx;
 use crate::iov::Gather;
 use crate::layout::{self, holds};
@@ -36,7 +36,7 @@ const LIMIT: Duration = Duration::from_millis(200);
 const MOST_CHANGES: usize = 8;
 
 /// The records that the peer holds back.
-pub(super) struct Hold {
+pub(super) struct HeldRecords {
     /// Where it begins.
     pub(super) position: u64,
     /// Bytes published before it.
@@ -49,7 +49,7 @@ fn now() -> Duration {
     if cfg!(loom) { Duration::ZERO } else { Duration::from_nanos(crate::sys::host::nanoseconds()) }
 }
 
-impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
+impl<O: QueueMemory, P: PeerMemory> QueuePair<O, P> {
     /// Whether a record at this position is held back. The sender begins a hold before it publishes
     /// the records, and ends the previous one first: a receiver that has seen the record sees its
     /// hold, a later one, or none.
@@ -59,13 +59,13 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     }
 
     #[inline]
-    pub(super) fn hold(&self) -> Option<Hold> {
+    pub(super) fn hold(&self) -> Option<HeldRecords> {
         let from = self.peer.load(layout::HELD_FROM, Ordering::Acquire);
         if from == 0 { None } else { self.hold_from(from) }
     }
 
     #[cold]
-    fn hold_from(&self, mut from: u64) -> Option<Hold> {
+    fn hold_from(&self, mut from: u64) -> Option<HeldRecords> {
         let is_over = self.get(layout::RX_UNHELD) != 0
             || self.peer_is_shut()
             || self.peer_has_closed()
@@ -89,7 +89,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         None
     }
 
-    fn hold_of(&self, position: u64, [until, bytes, answer]: [u64; 3]) -> Option<Hold> {
+    fn hold_of(&self, position: u64, [until, bytes, answer]: [u64; 3]) -> Option<HeldRecords> {
         // Answers that other programs give to the kernel are not counted.
         if self.sent_mark() >= answer || (answer != u64::MAX && self.get(layout::TX_UNCOUNTED) != 0)
         {
@@ -102,7 +102,12 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
             self.set(layout::RX_UNHELD, 1);
             return None;
         }
-        (!left.is_zero()).then_some(Hold { position, bytes, left })
+        (!left.is_zero()).then_some(HeldRecords { position, bytes, left })
+    }
+
+    /// From now on, this end sees the records that the peer holds back.
+    pub fn end_hold(&self) {
+        self.set(layout::RX_UNHELD, 1);
     }
 
     /// For a caller that is armed for data and looks once more before it sleeps: the longest time
@@ -117,7 +122,9 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         };
         // Another waiter may have gone to sleep before the hold began, and not know of it.
         if self.number_of_readers() == 1 {
-            self.set(layout::KNOWN_HOLD, hold.position + 1);
+            // Fenced: either a send of this end that ends the hold sees this, or the look that follows
+            // sees its bytes.
+            self.own.store_fenced(layout::KNOWN_HOLD, hold.position + 1);
         }
         Some(hold.left)
     }
@@ -179,7 +186,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     }
 }
 
-impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
+impl<O: QueueMemory, P: PeerMemory> Tx<'_, O, P> {
     /// As [`Tx::push`], if the socket is corked, `more` follows, or bytes are held back already.
     /// Full segments of `segment` bytes are not held back, and nothing is when the ring is full.
     ///

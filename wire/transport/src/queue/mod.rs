@@ -26,26 +26,26 @@
 
 mod arming;
 mod control;
-mod enough;
 mod hold;
 mod holders;
-mod intact;
-mod kept;
-mod looks;
+mod inspect;
+mod integrity;
+mod kept_copy;
+mod low_water;
 mod pair;
 mod recall;
 mod recount;
+mod request;
 mod room;
 mod rx;
 #[cfg(not(loom))]
 mod seek;
 mod tx;
-mod wish;
 
-pub use holders::{add_holder, enter_process};
-pub use pair::{Memory, QueuePair, Start, Violation, format, peer_geometry, shown_geometry};
-pub use recall::Answer;
+pub use holders::{add_holder, enter_process, is_other_process, remove_process};
+pub use pair::{QueueMemory, QueuePair, Start, Violation, format, peer_geometry, shown_geometry};
+pub use recall::RecallOutcome;
 pub use rx::{HeadBytes, Rx};
 #[cfg(not(loom))]
-pub use seek::Part;
-pub use tx::{Full, Tx};
+pub use seek::SegmentPart;
+pub use tx::{PublishError, Tx};

@@ -14,8 +14,8 @@ use crate::sys::futex::Futex;
 pub struct Violation;
 
 /// Memory that a queue can run on.
-pub trait Memory: OwnMemory + Futex {}
-impl<M: OwnMemory + Futex> Memory for M {}
+pub trait QueueMemory: OwnMemory + Futex {}
+impl<M: OwnMemory + Futex> QueueMemory for M {}
 
 /// One end of a queue pair. All methods may be called by any thread, and by forks of this process.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ pub(super) fn announced(peer: &impl PeerMemory) -> Result<Geometry, GeometryErro
     Geometry::decode(words)
 }
 
-impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
+impl<O: QueueMemory, P: PeerMemory> QueuePair<O, P> {
     /// Joins this end's memory, which was [`format()`]ted, and its peer's.
     #[must_use]
     pub fn new(own: O, geometry: Geometry, peer: P, peer_geometry: Geometry) -> Self {

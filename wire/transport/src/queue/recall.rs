@@ -6,25 +6,25 @@
 //! and answers ([`Tx::recall`]). They stay where they are in its memory, so a fork has to
 //! retransmit them as well, and are given to the kernel as it has room, before any others
 //! ([`Tx::to_retransmit`], [`Tx::retransmitted`]). A receiver that no longer waits withdraws
-//! ([`Rx::withdraw`]); both ends then agree on which of the two came first. Or it leaves its wish
-//! standing ([`Rx::keep_asking`]).
+//! ([`Rx::withdraw`]); both ends then agree on which of the two came first. Or it leaves its
+//! request standing ([`Rx::keep_asking`]).
 
 use std::time::Duration;
 
 use seekwire_protocol::Carrier;
 use seekwire_protocol::record::{HEADER, Head, Record};
 
-use super::pair::{Memory, QueuePair, Violation};
+use super::pair::{QueueMemory, QueuePair, Violation};
+use super::request::ask_recall;
 use super::rx::Rx;
 use super::tx::Tx;
-use super::wish::ask_recall;
 use crate::layout::{self, control};
 use crate::mem::PeerMemory;
 use crate::sync::{Ordering, fence};
 use crate::sys::thread::{nap, yield_now};
 
 /// The remaining part of one of this end's own records, from some byte on.
-struct Rest {
+struct RecordTail {
     record: Record,
     /// Offset in this end's memory and length; the length is 0 for a record that is not data.
     at: usize,
@@ -53,7 +53,7 @@ enum Span {
 
 /// The answer to a recall.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Answer {
+pub enum RecallOutcome {
     /// The bytes come by TCP; nothing on the ring counts any more.
     Taken,
     /// The bytes stay on the ring.
@@ -64,7 +64,21 @@ pub enum Answer {
     AtWork,
 }
 
-impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
+/// Waits while the peer `is_at_work`, which takes only microseconds if it is alive and honest. True if
+/// it still is.
+fn await_work(mut is_at_work: impl FnMut() -> bool) -> bool {
+    const LOOKS: u32 = if cfg!(loom) { 8 } else { 1000 };
+    const NAPS: u32 = if cfg!(loom) { 0 } else { 2000 };
+    for look in 0..LOOKS + NAPS {
+        if !is_at_work() {
+            return false;
+        }
+        if look < LOOKS { yield_now() } else { nap(Duration::from_millis(1)) }
+    }
+    true
+}
+
+impl<O: QueueMemory, P: PeerMemory> QueuePair<O, P> {
     /// Whether the peer has left its ring: bytes that it has sent by TCP since then may lie in the
     /// kernel while earlier bytes are on the ring.
     #[must_use]
@@ -80,29 +94,29 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
             && self.get(layout::RECALLED) == 0
     }
 
-    /// This end's direction is about to end: it checks the peer's wish once more, and then perhaps
-    /// never again.
+    /// This end's direction is about to end: it checks the peer's request once more, and then
+    /// perhaps never again.
     pub fn begin_last_look(&self) {
-        // SYNC POINT "last look", sender: said before the wish is looked at; see
+        // SYNC POINT "last look", sender: said before the request is looked at; see
         // `QueuePair::peer_has_looked_last`.
         self.own.set_bits(layout::CONTROL, control::LAST_LOOK);
         fence(Ordering::SeqCst);
     }
 
-    /// Whether a wish that was expressed before this call may stay unseen.
+    /// Whether a request made before this call may stay unseen.
     #[must_use]
     pub fn peer_has_looked_last(&self) -> bool {
-        // SYNC POINT "last look", receiver: the wish is there before this is looked at.
+        // SYNC POINT "last look", receiver: the request is there before this is looked at.
         fence(Ordering::SeqCst);
         self.peer.load(layout::CONTROL, Ordering::SeqCst) & control::LAST_LOOK != 0
     }
 
     /// Whether others may give bytes to the kernel on the peer's behalf, so that the peer does not
-    /// retransmit the bytes on its ring, which would then follow these. If false, a wish that was
-    /// expressed before this call is met.
+    /// retransmit the bytes on its ring, which would then follow these. If false, a request
+    /// made before this call is served.
     #[must_use]
     pub fn peer_is_uncounted(&self) -> bool {
-        // SYNC POINT "uncounted", receiver: the wish is there before this is looked at.
+        // SYNC POINT "uncounted", receiver: the request is there before this is looked at.
         fence(Ordering::SeqCst);
         self.peer.load(layout::TX_UNCOUNTED, Ordering::SeqCst) != 0
     }
@@ -114,6 +128,16 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.get(layout::RETRANSMIT_BYTES) as usize
     }
 
+    /// Whether the peer has yet to give the kernel bytes that this end has recalled: they are no
+    /// longer among the [unread](Self::unread) ones. True also for a peer that stays at work.
+    #[must_use]
+    pub fn peer_retransmits(&self) -> bool {
+        // SYNC POINT "recall", receiver: a peer that has taken bytes off the unread ones is at work
+        // until it has counted them here.
+        let is_at_work = || self.peer.load(layout::RECALLED, Ordering::SeqCst) == layout::AT_WORK;
+        await_work(is_at_work) || self.peer.load(layout::RETRANSMIT_BYTES, Ordering::Acquire) > 0
+    }
+
     /// Whether the peer wants something of this end's sending half that does not need a send.
     #[inline]
     #[must_use]
@@ -122,26 +146,26 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     }
 }
 
-impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
-    /// Meets the peer's request for a recall, and returns the carrier of the next byte. That is the
-    /// ring if the peer has withdrawn a standing wish while it looks at the ring: it will ask again
-    /// when it releases the ring, and then also for this byte.
+impl<O: QueueMemory, P: PeerMemory> Tx<'_, O, P> {
+    /// Serves the peer's request for a recall, and returns the carrier of the next byte. That is
+    /// the ring if the peer has withdrawn a standing request while it looks at the ring: it will
+    /// ask again when it releases the ring, and then also for this byte.
     ///
     /// # Errors
     /// [`Violation`].
-    pub(super) fn meet_wish(&self) -> Result<Carrier, Violation> {
+    pub(super) fn serve_request(&self) -> Result<Carrier, Violation> {
         /// An honest peer changes its mind no more often than it receives.
         const LOOKS: u32 = 1000;
         let q = self.queue;
         for _ in 0..LOOKS {
             self.recall()?;
             // Loaded once. The peer could ask again between two loads: the first would miss the
-            // request, and the second would find that the wish stands.
-            let wish = q.peer.load(layout::CONTROL, Ordering::SeqCst);
-            if q.get(layout::RECALLED) != 0 || wish & control::STANDING == 0 {
+            // request, and the second would find that it stands.
+            let request = q.peer.load(layout::CONTROL, Ordering::SeqCst);
+            if q.get(layout::RECALLED) != 0 || request & control::STANDING == 0 {
                 break;
             }
-            if wish & control::RECALL == 0 {
+            if request & control::RECALL == 0 {
                 let wants_tcp = q.get(layout::CONTROL) & control::TCP_ONLY != 0;
                 return Ok(if q.tx_on_ring() && !wants_tcp { Carrier::Ring } else { Carrier::Tcp });
             }
@@ -166,32 +190,36 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         if !q.is_recall_asked() {
             return Ok(());
         }
-        // SYNC POINT "recall", sender: at work before the wish is looked at once more; see
+        // SYNC POINT "recall", sender: at work before the request is looked at once more; see
         // `Rx::withdraw`.
         q.own.store_fenced(layout::RECALLED, layout::AT_WORK);
-        let wish = q.peer.load(layout::CONTROL, Ordering::SeqCst);
-        let answer = if wish & control::RECALL == 0 {
-            0
-        } else if self.recall_from(wish & control::STANDING == 0, is_counted)? {
-            layout::TAKEN
-        } else {
-            // A peer that was refused does not ask again: kept bytes are no longer needed.
-            self.keep_no_more();
-            layout::REFUSED
+        let request = q.peer.load(layout::CONTROL, Ordering::SeqCst);
+        let taken = match request & control::RECALL {
+            0 => None,
+            _ => Some(self.recall_from(request & control::STANDING == 0, is_counted)),
+        };
+        let answer = match taken {
+            None => 0,
+            Some(Ok(true)) => layout::TAKEN,
+            Some(Ok(false) | Err(Violation)) => {
+                // A peer that was refused does not ask again: kept bytes are no longer needed.
+                self.keep_no_more();
+                layout::REFUSED
+            }
         };
         q.own.store(layout::RECALLED, answer, Ordering::SeqCst);
-        Ok(())
+        taken.map_or(Ok(()), |taken| taken.map(drop))
     }
 
     /// The caller, or a program that gets the socket from it, is going to give bytes to the kernel,
-    /// for good and without counting them. Meets a wish of the peer for the last time.
+    /// for good and without counting them. Serves a request of the peer for the last time.
     ///
     /// # Errors
     /// [`Violation`].
     pub fn stop_counting(&self) -> Result<(), Violation> {
         let q = self.queue;
         let is_counted = q.get(layout::TX_UNCOUNTED) == 0;
-        // SYNC POINT "uncounted", sender: said before the wish is looked at; see
+        // SYNC POINT "uncounted", sender: said before the request is looked at; see
         // `QueuePair::peer_is_uncounted`.
         q.own.store_fenced(layout::TX_UNCOUNTED, 1);
         let recalled = self.recall_if(is_counted);
@@ -237,6 +265,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         if q.tx_on_ring() && !q.is_shut() {
             self.release();
             q.set(layout::LEFT_AT, q.get(layout::TX_TCP_BYTES));
+            // If this process dies, its successor must not repeat an earlier switch.
+            q.set_in_order(layout::TX_SWITCHING, 0);
             let mut switch = q.tx_switch();
             switch.left_ring();
             q.set_tx_switch(switch);
@@ -248,10 +278,13 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         q.set_in_order(layout::PUBLISHED_BYTES, published.saturating_sub(ring));
         // Bytes that went by TCP before those of the ring are in order already. Those that followed
         // are retransmitted.
-        let void = behind > 0;
-        q.set(layout::VOID_UNTIL, if void { sent } else { 0 });
+        let discards = behind > 0;
+        q.set(layout::DISCARD_UNTIL, if discards { sent } else { 0 });
         self.set_to_retransmit(begin);
-        q.set_in_order(layout::RETRANSMIT_BYTES, if void { before + ring + behind } else { ring });
+        q.set_in_order(
+            layout::RETRANSMIT_BYTES,
+            if discards { before + ring + behind } else { ring },
+        );
         Ok(true)
     }
 
@@ -265,28 +298,28 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         let q = self.queue;
         let end = q.get(layout::TX_POSITION);
         loop {
-            let rest = if cursor.position < end {
-                Some(self.rest(cursor.position, cursor.offset)?)
+            let tail = if cursor.position < end {
+                Some(self.record_tail(cursor.position, cursor.offset)?)
             } else {
                 None
             };
-            let bound = match &rest {
-                Some(Rest { record: Record::RingAt, at, .. }) => q.get(*at + HEADER),
+            let bound = match &tail {
+                Some(RecordTail { record: Record::RingAt, at, .. }) => q.get(*at + HEADER),
                 _ => until,
             };
             if cursor.carrier == Carrier::Tcp && cursor.tcp < bound {
                 let next = Cursor { tcp: bound, ..cursor };
                 return Ok(Some((Span::Tcp(cursor.tcp, bound), cursor, next)));
             }
-            let Some(rest) = rest else { return Ok(None) };
-            let carrier = match rest.record {
+            let Some(tail) = tail else { return Ok(None) };
+            let carrier = match tail.record {
                 Record::RingAt => Carrier::Ring,
                 Record::Tcp => Carrier::Tcp,
                 _ => cursor.carrier,
             };
-            let next = Cursor { carrier, position: rest.next, offset: 0, ..cursor };
-            if rest.len > 0 {
-                return Ok(Some((Span::Ring(rest.at, rest.len), cursor, next)));
+            let next = Cursor { carrier, position: tail.next, offset: 0, ..cursor };
+            if tail.len > 0 {
+                return Ok(Some((Span::Ring(tail.at, tail.len), cursor, next)));
             }
             cursor = next;
         }
@@ -309,11 +342,11 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
     /// The next bytes to retransmit from `cursor` on. Bytes by TCP are included only if they have
     /// to be retransmitted.
     fn next_to_retransmit(&self, mut cursor: Cursor) -> Result<Option<(Span, Cursor)>, Violation> {
-        let void = self.queue.get(layout::VOID_UNTIL);
-        let until = if void > 0 { void } else { cursor.tcp };
+        let discard_until = self.queue.get(layout::DISCARD_UNTIL);
+        let until = if discard_until > 0 { discard_until } else { cursor.tcp };
         while let Some((span, begin, next)) = self.span(cursor, until.max(cursor.tcp))? {
             match span {
-                Span::Tcp(..) if void == 0 => cursor = next,
+                Span::Tcp(..) if discard_until == 0 => cursor = next,
                 span => {
                     self.set_to_retransmit(begin);
                     return Ok(Some((span, next)));
@@ -411,7 +444,7 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
 
     /// The remaining part of the record at `position` from byte `offset` on. The peer chose where
     /// to begin: in the middle of a record, payload is taken for a header.
-    fn rest(&self, position: u64, offset: usize) -> Result<Rest, Violation> {
+    fn record_tail(&self, position: u64, offset: usize) -> Result<RecordTail, Violation> {
         let q = self.queue;
         let g = q.geometry;
         let cell = g.cell_at(position);
@@ -434,7 +467,7 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
             Record::Pad => g.cells() - g.lap_offset(position),
             other => other.cells(),
         };
-        Ok(Rest {
+        Ok(RecordTail {
             record,
             at: at + offset,
             len: len.checked_sub(offset).ok_or(Violation)?,
@@ -443,7 +476,7 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
     }
 }
 
-impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
+impl<O: QueueMemory, P: PeerMemory> Rx<'_, O, P> {
     /// Promises to take nothing more off the ring, and asks the peer to retransmit it by TCP.
     pub fn ask_recall(&self) {
         ask_recall(&self.queue.own);
@@ -462,13 +495,13 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
     ///
     /// # Errors
     /// [`Violation`].
-    pub fn answer(&self) -> Result<Answer, Violation> {
+    pub fn answer(&self) -> Result<RecallOutcome, Violation> {
         let q = self.queue;
         match q.peer.load(layout::RECALLED, Ordering::SeqCst) {
-            0 => return Ok(Answer::Pending),
-            layout::AT_WORK => return Ok(Answer::AtWork),
+            0 => return Ok(RecallOutcome::Pending),
+            layout::AT_WORK => return Ok(RecallOutcome::AtWork),
             layout::TAKEN => {}
-            _ => return Ok(Answer::Refused),
+            _ => return Ok(RecallOutcome::Refused),
         }
         let end = q.peer.load(layout::TX_POSITION, Ordering::Relaxed);
         let left = end.checked_sub(q.get(layout::RX_POSITION)).ok_or(Violation)?;
@@ -476,103 +509,108 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
             return Err(Violation);
         }
         let mut switch = q.rx_switch();
-        let void_until = q.peer.load(layout::VOID_UNTIL, Ordering::Relaxed);
+        let discard_until = q.peer.load(layout::DISCARD_UNTIL, Ordering::Relaxed);
         // Only the first time: a later call finds nothing left on the ring.
-        if left > 0 && void_until > 0 {
-            q.set(layout::RX_VOID, void_until.checked_sub(switch.tcp_bytes).ok_or(Violation)?);
+        if left > 0 && discard_until > 0 {
+            q.set(
+                layout::RX_DISCARD,
+                discard_until.checked_sub(switch.tcp_bytes).ok_or(Violation)?,
+            );
         }
         switch.carrier = Carrier::Tcp;
         q.set_rx_switch(switch);
         self.advance(left);
-        Ok(Answer::Taken)
+        Ok(RecallOutcome::Taken)
     }
 
     /// Number of bytes that come next by TCP and have to be discarded: they come again.
-    /// [`Self::voided`] counts them.
+    /// [`Self::note_discarded`] counts them.
     #[inline]
     #[must_use]
-    pub fn void_left(&self) -> u64 {
-        self.queue.get(layout::RX_VOID)
+    pub fn discard_left(&self) -> u64 {
+        self.queue.get(layout::RX_DISCARD)
     }
 
     /// Counts `n` bytes from the kernel that were discarded.
-    pub fn voided(&self, n: usize) {
+    pub fn note_discarded(&self, n: usize) {
         self.received_by_tcp(n);
-        self.queue.set(layout::RX_VOID, self.void_left().saturating_sub(n as u64));
+        self.queue.set(layout::RX_DISCARD, self.discard_left().saturating_sub(n as u64));
     }
 
-    /// Gives up asking. The peer may have recalled the bytes after all ([`Answer::Taken`]); while
-    /// it is at work, call again.
+    /// Gives up asking. The peer may have recalled the bytes after all ([`RecallOutcome::Taken`]);
+    /// while it is at work, call again.
     ///
     /// # Errors
     /// [`Violation`].
-    pub fn withdraw(&self) -> Result<Answer, Violation> {
+    pub fn withdraw(&self) -> Result<RecallOutcome, Violation> {
         let q = self.queue;
-        // SYNC POINT "recall", receiver: the wish is gone before the peer's word is looked at; see
-        // `Tx::recall`.
+        // SYNC POINT "recall", receiver: the request is gone before the peer's word is looked at;
+        // see `Tx::recall`.
         q.own.clear_bits(layout::CONTROL, control::RECALL);
         fence(Ordering::SeqCst);
         if q.peer.load(layout::RECALLED, Ordering::SeqCst) == layout::AT_WORK {
-            return Ok(Answer::AtWork);
+            return Ok(RecallOutcome::AtWork);
         }
-        Ok(if self.answer()? == Answer::Taken { Answer::Taken } else { Answer::Refused })
+        Ok(if self.answer()? == RecallOutcome::Taken {
+            RecallOutcome::Taken
+        } else {
+            RecallOutcome::Refused
+        })
     }
 
-    /// Stops waiting for the answer, but leaves the wish standing: the peer may answer in its next
-    /// call, whenever that is. A thread that takes this half before that can take the bytes on the
-    /// ring; the others are asked for again when it releases the half. While the peer is at work,
-    /// call again.
+    /// Stops waiting for the answer, but leaves the request standing: the peer may answer in its
+    /// next call, whenever that is. A thread that takes this half before that can take the bytes on
+    /// the ring; the others are asked for again when it releases the half. While the peer is at
+    /// work, call again.
     ///
     /// # Errors
     /// [`Violation`].
-    pub fn keep_asking(&self) -> Result<Answer, Violation> {
+    pub fn keep_asking(&self) -> Result<RecallOutcome, Violation> {
         let q = self.queue;
         // SYNC POINT "recall", receiver: as in `Rx::withdraw`, a peer that has not seen it by then
         // is at work.
         q.own.set_bits(layout::CONTROL, control::STANDING);
         fence(Ordering::SeqCst);
         match q.peer.load(layout::RECALLED, Ordering::SeqCst) {
-            layout::AT_WORK => Ok(Answer::AtWork),
+            layout::AT_WORK => Ok(RecallOutcome::AtWork),
             0 => {
                 self.asks.set(true);
-                Ok(Answer::Pending)
+                Ok(RecallOutcome::Pending)
             }
-            _ => Ok(if self.answer()? == Answer::Taken { Answer::Taken } else { Answer::Refused }),
+            _ => Ok(if self.answer()? == RecallOutcome::Taken {
+                RecallOutcome::Taken
+            } else {
+                RecallOutcome::Refused
+            }),
         }
     }
 
-    /// Withdraws a standing wish for good: it is not expressed again when this half is released.
+    /// Withdraws a standing request for good: it is not made again when this half is released.
     pub fn stop_asking(&self) {
         self.queue.own.clear_bits(layout::CONTROL, control::STANDING);
         self.asks.set(false);
     }
 
-    /// Handles a wish that stands, or that was left by a holder that died: withdraws it while this
-    /// half is held, unless the peer has met it. False if the peer stays at work, which takes only
-    /// microseconds if it is alive and honest.
+    /// Handles a request that stands, or that was left by a holder that died: withdraws it while
+    /// this half is held, unless the peer has served it. False if the peer stays at work, which
+    /// takes only microseconds if it is alive and honest.
     pub(super) fn resume(&self) -> bool {
-        const LOOKS: u32 = if cfg!(loom) { 8 } else { 1000 };
-        const NAPS: u32 = if cfg!(loom) { 0 } else { 2000 };
         let q = self.queue;
-        let wish = q.get(layout::CONTROL);
-        let mut answer = Ok(Answer::Refused);
-        if wish & control::RECALL != 0 {
-            for look in 0..LOOKS + NAPS {
+        let request = q.get(layout::CONTROL);
+        let mut answer = Ok(RecallOutcome::Refused);
+        if request & control::RECALL != 0 {
+            await_work(|| {
                 answer = self.withdraw();
-                match answer {
-                    Ok(Answer::AtWork) if look < LOOKS => yield_now(),
-                    Ok(Answer::AtWork) => nap(Duration::from_millis(1)),
-                    _ => break,
-                }
-            }
+                answer == Ok(RecallOutcome::AtWork)
+            });
         }
         let is_taken = match answer {
-            Ok(Answer::AtWork) | Err(_) => return false,
-            Ok(answer) => answer == Answer::Taken,
+            Ok(RecallOutcome::AtWork) | Err(_) => return false,
+            Ok(answer) => answer == RecallOutcome::Taken,
         };
         q.set(layout::RX_CARRIER, q.get(layout::RX_CARRIER) & !layout::RX_STANDING);
         let is_refused = q.peer.load(layout::RECALLED, Ordering::Relaxed) == layout::REFUSED;
-        self.asks.set(wish & control::STANDING != 0);
+        self.asks.set(request & control::STANDING != 0);
         if is_taken || is_refused {
             self.stop_asking();
         }

@@ -3,7 +3,7 @@
 
 use seekwire_protocol::record::{Head, Record};
 
-use super::pair::{Memory, QueuePair};
+use super::pair::{QueueMemory, QueuePair};
 use crate::layout::{self, Geometry};
 use crate::mem::PeerMemory;
 use crate::sync::Ordering;
@@ -13,7 +13,7 @@ use crate::sys::thread::relax;
 /// microsecond; if it is never seen without, the counts stay as they are.
 const LOOKS: u32 = 1000;
 
-impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
+impl<O: QueueMemory, P: PeerMemory> QueuePair<O, P> {
     /// The published bytes are those that the peer has taken plus those on the ring. For the holder
     /// of the sending half.
     pub(super) fn recount_published(&self) {

@@ -2,7 +2,7 @@
 
 use seekwire_protocol::record::MAX_CELLS;
 
-use super::pair::{Memory, QueuePair};
+use super::pair::{QueueMemory, QueuePair};
 use crate::layout::{self, Geometry};
 use crate::mem::PeerMemory;
 use crate::sync::Ordering;
@@ -21,7 +21,7 @@ pub(super) fn most_used(geometry: Geometry) -> usize {
     geometry.cells().saturating_sub(ANY_RECORD)
 }
 
-impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
+impl<O: QueueMemory, P: PeerMemory> QueuePair<O, P> {
     /// Whether the sender has room for another record of any kind. A hint if taken without the
     /// lock.
     #[inline]
@@ -38,7 +38,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
 
     /// As [`Self::has_room`], without regard to segments that the application has reserved.
     #[must_use]
-    pub fn has_room_beside_reserved(&self) -> bool {
+    pub fn has_unreserved_room(&self) -> bool {
         let used = self.get(layout::TX_POSITION).wrapping_sub(self.consumed_mark());
         let out = self
             .get(layout::ALLOTTED)

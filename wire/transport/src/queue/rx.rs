@@ -6,8 +6,8 @@ use seekwire_protocol::Carrier;
 use seekwire_protocol::record::{HEADER, Head, Record};
 use seekwire_protocol::switch::{RxHead, RxStep};
 
-use super::pair::{Memory, QueuePair, Violation};
-use super::wish::ask_standing;
+use super::pair::{QueueMemory, QueuePair, Violation};
+use super::request::ask_standing;
 use crate::iov::Scatter;
 use crate::layout;
 use crate::lock::{self, Acquired, LockGuard};
@@ -16,7 +16,7 @@ use crate::sync::Ordering;
 
 /// The receiving half.
 #[derive(Debug)]
-pub struct Rx<'q, O: Memory, P> {
+pub struct Rx<'q, O: QueueMemory, P> {
     pub(super) queue: &'q QueuePair<O, P>,
     _lock: LockGuard<'q, O>,
     acquired: Acquired,
@@ -75,7 +75,7 @@ fn copy_front(from: &[u8], most: usize, into: &mut Scatter<'_, '_>) -> usize {
     n
 }
 
-impl<O: Memory, P> Drop for Rx<'_, O, P> {
+impl<O: QueueMemory, P> Drop for Rx<'_, O, P> {
     #[inline]
     fn drop(&mut self) {
         if self.asks.get() {
@@ -84,7 +84,7 @@ impl<O: Memory, P> Drop for Rx<'_, O, P> {
     }
 }
 
-impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
+impl<O: QueueMemory, P: PeerMemory> QueuePair<O, P> {
     /// Takes the receiving half; `None` in a signal handler that has interrupted its holder.
     #[inline]
     pub fn try_rx(&self) -> Option<Rx<'_, O, P>> {
@@ -102,7 +102,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     }
 }
 
-impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
+impl<'q, O: QueueMemory, P: PeerMemory> Rx<'q, O, P> {
     pub(super) fn new(
         queue: &'q QueuePair<O, P>,
         lock: LockGuard<'q, O>,
@@ -327,7 +327,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     ///
     /// # Errors
     /// [`Violation`].
-    pub fn peek_across<'t>(
+    pub fn peek_both<'t>(
         &self,
         into: &mut Scatter<'_, '_>,
         by_tcp: impl FnOnce() -> &'t [u8],

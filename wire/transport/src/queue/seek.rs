@@ -10,17 +10,17 @@
 use seekwire_protocol::record::Record;
 use seekwire_protocol::span::Span;
 
-use super::pair::{Memory, Violation};
+use super::pair::{QueueMemory, Violation};
 use super::rx::{Located, Rx};
 use crate::iov::Scatter;
 use crate::layout;
 use crate::mem::PeerMemory;
-use crate::seek::Look;
+use crate::seek::LookAhead;
 use crate::sync::Ordering;
 
 /// Bytes of one of the peer's segments, in the middle of the ring.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Part {
+pub struct SegmentPart {
     /// Offset in the peer's memory.
     pub offset: usize,
     /// Bytes, at least 1.
@@ -30,36 +30,41 @@ pub struct Part {
 }
 
 /// A data record and those of its bytes that were not received in order.
-struct Rest {
+struct UnreadRecord {
     located: Located,
     /// Bytes received in order.
     begun: usize,
     span: Span,
 }
 
-impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
+impl<O: QueueMemory, P: PeerMemory> Rx<'_, O, P> {
     /// Shows `visit` the records of data from the front on, until it returns false; then the result
     /// is `None`. If the records end before that, the result is what follows the last of them, and
     /// the number of bytes before it.
-    fn walk(&self, mut visit: impl FnMut(&Rest) -> bool) -> Result<Option<(Look, u64)>, Violation> {
+    fn walk(
+        &self,
+        mut visit: impl FnMut(&UnreadRecord) -> bool,
+    ) -> Result<Option<(LookAhead, u64)>, Violation> {
         let q = self.queue;
         let begin = q.get(layout::RX_POSITION);
         let (mut position, mut at) = (begin, 0);
         // An honest ring does not return to where it began.
         while position - begin <= q.peer_geometry.cells() as u64 {
-            let Some(located) = self.find(position)? else { return Ok(Some((Look::Missing, at))) };
+            let Some(located) = self.find(position)? else {
+                return Ok(Some((LookAhead::Missing, at)));
+            };
             match located.record {
                 Record::Pad => {}
                 Record::Inline { .. } | Record::Segment { .. } => {
                     let begun = q.offset_in(position);
                     let span = Span { start: at, end: at + (located.len - begun) as u64 };
                     at = span.end;
-                    if !visit(&Rest { located, begun, span }) {
+                    if !visit(&UnreadRecord { located, begun, span }) {
                         return Ok(None);
                     }
                 }
-                Record::Fin => return Ok(Some((Look::Ended, at))),
-                Record::Tcp => return Ok(Some((Look::Behind(at), at))),
+                Record::Fin => return Ok(Some((LookAhead::Ended, at))),
+                Record::Tcp => return Ok(Some((LookAhead::Behind(at), at))),
                 Record::RingAt => return Err(Violation),
             }
             position += self.cells(&located);
@@ -76,19 +81,20 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         ahead: u64,
         most: u64,
         into: &mut Scatter<'_, '_>,
-    ) -> Result<Look, Violation> {
+    ) -> Result<LookAhead, Violation> {
         let wanted = Span { start: ahead, end: ahead.saturating_add(most) };
         let peer = &self.queue.peer;
-        let stopped = self.walk(|rest| {
-            let here = rest.span.intersection(wanted);
+        let stopped = self.walk(|unread| {
+            let here = unread.span.intersection(wanted);
             if !here.is_empty() {
-                let at =
-                    rest.located.payload + rest.begun + (here.start - rest.span.start) as usize;
+                let at = unread.located.payload
+                    + unread.begun
+                    + (here.start - unread.span.start) as usize;
                 into.fill(here.len() as usize, |done, piece| peer.read(at + done, piece));
             }
-            rest.span.end < wanted.end
+            unread.span.end < wanted.end
         })?;
-        Ok(stopped.map_or(Look::Done, |(look, _)| look))
+        Ok(stopped.map_or(LookAhead::Done, |(look, _)| look))
     }
 
     /// Returns the locations of the bytes that [`Rx::look`] would copy, in order.
@@ -99,23 +105,23 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         &self,
         ahead: u64,
         most: u64,
-        mut visit: impl FnMut(Part),
-    ) -> Result<Look, Violation> {
+        mut visit: impl FnMut(SegmentPart),
+    ) -> Result<LookAhead, Violation> {
         let wanted = Span { start: ahead, end: ahead.saturating_add(most) };
-        let stopped = self.walk(|rest| {
-            let here = rest.span.intersection(wanted);
+        let stopped = self.walk(|unread| {
+            let here = unread.span.intersection(wanted);
             if !here.is_empty() {
-                visit(Part {
-                    offset: rest.located.payload
-                        + rest.begun
-                        + (here.start - rest.span.start) as usize,
+                visit(SegmentPart {
+                    offset: unread.located.payload
+                        + unread.begun
+                        + (here.start - unread.span.start) as usize,
                     len: here.len() as usize,
-                    segment: rest.located.segment.map(|segment| (segment, rest.span)),
+                    segment: unread.located.segment.map(|segment| (segment, unread.span)),
                 });
             }
-            rest.span.end < wanted.end
+            unread.span.end < wanted.end
         })?;
-        Ok(stopped.map_or(Look::Done, |(look, _)| look))
+        Ok(stopped.map_or(LookAhead::Done, |(look, _)| look))
     }
 
     /// The bytes of `span` were just taken: gives back the segments whose bytes were all taken,
@@ -124,13 +130,13 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
     /// # Errors
     /// [`Violation`].
     pub fn release(&self, span: Span, is_taken: &dyn Fn(Span) -> bool) -> Result<(), Violation> {
-        self.walk(|rest| {
-            if let Some(segment) = rest.located.segment {
-                if rest.begun == 0 && rest.span.overlaps(span) && is_taken(rest.span) {
+        self.walk(|unread| {
+            if let Some(segment) = unread.located.segment {
+                if unread.begun == 0 && unread.span.overlaps(span) && is_taken(unread.span) {
                     self.return_segment(segment.into());
                 }
             }
-            rest.span.end < span.end
+            unread.span.end < span.end
         })
         .map(drop)
     }
@@ -176,8 +182,8 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
     ///
     /// # Errors
     /// [`Violation`].
-    pub fn arrived(&self) -> Result<(Look, u64), Violation> {
-        Ok(self.walk(|_| true)?.unwrap_or((Look::Missing, 0)))
+    pub fn arrived(&self) -> Result<(LookAhead, u64), Violation> {
+        Ok(self.walk(|_| true)?.unwrap_or((LookAhead::Missing, 0)))
     }
 
     /// As [`Rx::announce`], for a receiver that is about to sleep although the ring is not empty:

@@ -4,7 +4,7 @@ use seekwire_protocol::Carrier;
 use seekwire_protocol::record::{CELL, HEADER, Head, INLINE_MAX, MAX_CELLS, Record};
 use seekwire_protocol::switch::{TxConditions, TxStep, TxSwitch};
 
-use super::pair::{Memory, QueuePair, Violation};
+use super::pair::{QueueMemory, QueuePair, Violation};
 use super::room::END_RECORD;
 use crate::iov::Gather;
 use crate::layout;
@@ -27,7 +27,7 @@ fn is_published(state: u64) -> bool {
 
 /// Why nothing was published.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Full {
+pub enum PublishError {
     /// No descriptor or segment is free: wait for space.
     #[error("the ring is full")]
     NoRoom,
@@ -38,12 +38,13 @@ pub enum Full {
 
 /// The sending half.
 #[derive(Debug)]
-pub struct Tx<'q, O: Memory, P> {
+pub struct Tx<'q, O: QueueMemory, P> {
     pub(super) queue: &'q QueuePair<O, P>,
     _lock: LockGuard<'q, O>,
+    acquired: Acquired,
 }
 
-impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
+impl<O: QueueMemory, P: PeerMemory> QueuePair<O, P> {
     /// Takes the sending half; `None` in a signal handler that has interrupted its holder.
     #[inline]
     pub fn try_tx(&self) -> Option<Tx<'_, O, P>> {
@@ -61,13 +62,20 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     }
 }
 
-impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
+impl<'q, O: QueueMemory, P: PeerMemory> Tx<'q, O, P> {
     fn new(queue: &'q QueuePair<O, P>, lock: LockGuard<'q, O>, acquired: Acquired) -> Self {
-        let tx = Self { queue, _lock: lock };
+        let tx = Self { queue, _lock: lock, acquired };
         if acquired == Acquired::OwnerDied {
             tx.recover();
         }
         tx
+    }
+
+    /// Whether the previous holder died while the kernel was to be given bytes again: it may have
+    /// taken some that are not counted, and would be given these twice.
+    #[must_use]
+    pub fn owner_died_retransmitting(&self) -> bool {
+        self.acquired == Acquired::OwnerDied && self.queue.to_retransmit() > 0
     }
 
     // ---- the switch ---------------------------------------------------------------------------
@@ -77,10 +85,10 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     /// ([`Tx::to_retransmit`]), and they go by TCP before any others.
     ///
     /// # Errors
-    /// [`Full::NoRoom`] if the record that announces a switch to the ring does not fit; the one
-    /// that leaves the ring always does.
+    /// [`PublishError::NoRoom`] if the record that announces a switch to the ring does not fit; the
+    /// one that leaves the ring always does.
     #[inline]
-    pub fn carrier(&self) -> Result<Carrier, Full> {
+    pub fn carrier(&self) -> Result<Carrier, PublishError> {
         let q = self.queue;
         let tcp_only = q.is_tcp_only();
         if q.tx_on_ring() && !tcp_only {
@@ -90,11 +98,11 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     }
 
     #[cold]
-    fn leave_or_enter(&self, tcp_only: bool) -> Result<Carrier, Full> {
+    fn leave_or_enter(&self, tcp_only: bool) -> Result<Carrier, PublishError> {
         let q = self.queue;
-        // The peer expresses the wish for a recall together with the one for TCP, or after it:
+        // The peer makes its request for a recall together with the one for TCP, or after it:
         // nothing goes by TCP before the bytes that the peer wants back.
-        if tcp_only && self.meet_wish()? == Carrier::Ring {
+        if tcp_only && self.serve_request()? == Carrier::Ring {
             return Ok(Carrier::Ring);
         }
         if q.is_shut() {
@@ -109,9 +117,9 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     /// free.
     ///
     /// # Errors
-    /// [`Full::Violation`]; the record always fits.
+    /// [`PublishError::Violation`]; the record always fits.
     #[cold]
-    pub fn overflow(&self) -> Result<Carrier, Full> {
+    pub fn overflow(&self) -> Result<Carrier, PublishError> {
         let q = self.queue;
         if !q.tx_on_ring() || q.is_shut() {
             return Ok(q.carriers().0);
@@ -120,7 +128,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         // As if the peer had asked for TCP. It learns of the switch from the record.
         match self.switch(TxConditions { ready: true, tcp_only: true })? {
             Carrier::Tcp => Ok(Carrier::Tcp),
-            Carrier::Ring => Err(Full::NoRoom),
+            Carrier::Ring => Err(PublishError::NoRoom),
         }
     }
 
@@ -133,7 +141,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         }
     }
 
-    fn switch(&self, now: TxConditions) -> Result<Carrier, Full> {
+    fn switch(&self, now: TxConditions) -> Result<Carrier, PublishError> {
         let q = self.queue;
         let mut switch = q.tx_switch();
         let (record, word, carrier) = match switch.step(now) {
@@ -197,8 +205,8 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     /// the first call counts.
     ///
     /// # Errors
-    /// [`Full::Violation`]; the record always fits.
-    pub fn shutdown(&self) -> Result<(), Full> {
+    /// [`PublishError::Violation`]; the record always fits.
+    pub fn shutdown(&self) -> Result<(), PublishError> {
         let q = self.queue;
         if q.is_shut() {
             return Ok(());
@@ -211,7 +219,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         Ok(())
     }
 
-    fn publish_end(&self) -> Result<(), Full> {
+    fn publish_end(&self) -> Result<(), PublishError> {
         let position = self.place_leaving(1, 0)?;
         self.publish_word(Record::Fin, 0, position);
         Ok(())
@@ -235,8 +243,8 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
             };
             match record {
                 Ok(n) => done += n,
-                Err(Full::NoRoom) => break,
-                Err(Full::Violation(violation)) => return Err(violation),
+                Err(PublishError::NoRoom) => break,
+                Err(PublishError::Violation(violation)) => return Err(violation),
             }
         }
         let q = self.queue;
@@ -245,7 +253,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     }
 
     #[inline]
-    fn push_inline(&self, from: &mut Gather<'_>) -> Result<usize, Full> {
+    fn push_inline(&self, from: &mut Gather<'_>) -> Result<usize, PublishError> {
         let q = self.queue;
         let len = from.remaining();
         let record = Record::Inline { len };
@@ -259,7 +267,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         Ok(len)
     }
 
-    fn push_segment(&self, from: &mut Gather<'_>) -> Result<usize, Full> {
+    fn push_segment(&self, from: &mut Gather<'_>) -> Result<usize, PublishError> {
         let q = self.queue;
         let position = self.place(1)?;
         let segment = self.allot(position + 1)?;
@@ -284,8 +292,8 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     /// Sets a segment aside, to be filled in place without the lock.
     ///
     /// # Errors
-    /// [`Full`].
-    pub fn reserve(&self) -> Result<usize, Full> {
+    /// [`PublishError`].
+    pub fn reserve(&self) -> Result<usize, PublishError> {
         let segment = self.allot(RESERVED)?;
         self.queue.set(layout::RESERVED_COUNT, self.queue.get(layout::RESERVED_COUNT) + 1);
         Ok(segment)
@@ -294,8 +302,8 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     /// Publishes the first `len` bytes, at least 1, of a reserved segment.
     ///
     /// # Errors
-    /// [`Full`]; the segment stays reserved.
-    pub fn commit(&self, segment: usize, len: usize) -> Result<(), Full> {
+    /// [`PublishError`]; the segment stays reserved.
+    pub fn commit(&self, segment: usize, len: usize) -> Result<(), PublishError> {
         let q = self.queue;
         self.release();
         let position = self.place(1)?;
@@ -321,12 +329,12 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     /// Finds room for a record of `cells` consecutive descriptors and returns its position, having
     /// padded the lap if it does not fit into the rest of it.
     #[inline]
-    fn place(&self, cells: usize) -> Result<u64, Full> {
+    fn place(&self, cells: usize) -> Result<u64, PublishError> {
         self.place_leaving(cells, END_RECORD)
     }
 
     #[inline]
-    fn place_leaving(&self, cells: usize, free: usize) -> Result<u64, Full> {
+    fn place_leaving(&self, cells: usize, free: usize) -> Result<u64, PublishError> {
         let q = self.queue;
         let position = q.get(layout::TX_POSITION);
         let rest = q.geometry.cells() - q.geometry.lap_offset(position);
@@ -344,15 +352,15 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     }
 
     #[cold]
-    fn look_at_consumed(&self, position: u64, need: u64) -> Result<(), Full> {
+    fn look_at_consumed(&self, position: u64, need: u64) -> Result<(), PublishError> {
         let q = self.queue;
         let consumed = q.peer.load(layout::CONSUMED, Ordering::Acquire);
         if consumed < q.get(layout::CONSUMED_SEEN) || consumed > position {
-            return Err(Full::Violation(Violation));
+            return Err(PublishError::Violation(Violation));
         }
         q.set(layout::CONSUMED_SEEN, consumed);
         if position - consumed + need > q.geometry.cells() as u64 {
-            Err(Full::NoRoom)
+            Err(PublishError::NoRoom)
         } else {
             Ok(())
         }
@@ -404,10 +412,12 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     // ---- segments -----------------------------------------------------------------------------
 
     /// Takes a free segment; `state` is its new state.
-    fn allot(&self, state: u64) -> Result<usize, Full> {
+    fn allot(&self, state: u64) -> Result<usize, PublishError> {
         let q = self.queue;
         self.pull_returned()?;
-        let Some(left) = q.get(layout::FREE_COUNT).checked_sub(1) else { return Err(Full::NoRoom) };
+        let Some(left) = q.get(layout::FREE_COUNT).checked_sub(1) else {
+            return Err(PublishError::NoRoom);
+        };
         let first = q.get(layout::FREE_FIRST);
         let place = if self.is_long_run() {
             q.set(layout::FREE_FIRST, first + 1);
@@ -524,8 +534,11 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         }
         if !q.tx_on_ring() {
             // A switch to the ring would have to state how many bytes went by TCP before it. That
-            // is not known for sure: the sender may have died before it counted the last ones.
+            // is not known for sure: the sender may have died before it counted the last ones. For the
+            // same reason, bytes on the ring cannot be retransmitted: they might follow later ones.
             q.set_tcp_only();
+            q.set(layout::TX_UNCOUNTED, 1);
+            self.keep_no_more();
         }
     }
 

@@ -1,4 +1,4 @@
-//! The cheaper way: a system call for each message, or a second copy of its bytes.
+//! The cheaper method: a system call for each message, or a second copy of its bytes.
 //!
 //! Taking a message in place costs a system call or three; moving everything that has arrived into
 //! library memory costs one for many messages, and each byte is then copied twice. Which is cheaper
@@ -20,12 +20,12 @@ const _: () = assert!(SWITCH_ON_RING > INLINE_MAX as u32);
 
 static SWITCH: AtomicU32 = AtomicU32::new(DEFAULT_SWITCH);
 
-/// Sets the average size at which the ways change over, in bytes; 0 never moves bytes in bulk.
+/// Sets the average size at which the methods change over, in bytes; 0 never moves bytes in bulk.
 pub fn set_switch(bytes: u32) {
     SWITCH.store(bytes, Ordering::Relaxed);
 }
 
-/// The average size at which the ways change over.
+/// The average size at which the methods change over.
 #[must_use]
 pub fn switch() -> u32 {
     SWITCH.load(Ordering::Relaxed)

@@ -21,6 +21,8 @@ fn spares() -> Option<MutexGuard<'static, Vec<Buffer>>> {
     SPARES.try_lock().ok()
 }
 
+/// A smaller chunk is not worth its own memory.
+const SMALLEST: usize = 4 << 10;
 /// Room in the last chunk that justifies another read.
 const ENOUGH: usize = 16 << 10;
 
@@ -69,13 +71,13 @@ impl Drained {
         self.most.saturating_sub(self.bytes) >= CHUNK
     }
 
-    /// Room for the bytes that begin at `position`, after all that are here.
-    pub(super) fn room(&mut self, position: u64) -> Result<&mut [u8], Errno> {
-        self.room_for(position, 0)
+    /// Room for the bytes that begin at `position`, after all that are here, at most `most` of them.
+    pub(super) fn room(&mut self, position: u64, most: u64) -> Result<&mut [u8], Errno> {
+        self.room_for(position, most, 0)
     }
 
     /// As [`Self::room`]; if memory does not suffice for a chunk, room for `least` bytes.
-    fn room_for(&mut self, position: u64, least: usize) -> Result<&mut [u8], Errno> {
+    fn room_for(&mut self, position: u64, most: u64, least: usize) -> Result<&mut [u8], Errno> {
         let left = self.most.saturating_sub(self.bytes);
         let goes_on = self.chunks.back().is_some_and(|last| {
             let room = last.memory.len() - last.used;
@@ -87,7 +89,9 @@ impl Drained {
             if left == 0 {
                 return Err(Errno::NOBUFS);
             }
-            let size = CHUNK.min(left);
+            // Between two holes, a whole chunk would be wasted.
+            let most = usize::try_from(most).unwrap_or(usize::MAX).max(SMALLEST);
+            let size = CHUNK.min(left).min(most);
             let memory = match self.spare.pop() {
                 _ if size < CHUNK => None,
                 None => spares().and_then(|mut spares| spares.pop()),
@@ -123,7 +127,7 @@ impl Drained {
     /// [`Self::has_room`].
     pub(super) fn put(&mut self, mut position: u64, mut bytes: &[u8]) -> Result<(), Errno> {
         while !bytes.is_empty() {
-            let room = self.room_for(position, bytes.len())?;
+            let room = self.room_for(position, u64::MAX, bytes.len())?;
             let n = room.len().min(bytes.len());
             room[..n].copy_from_slice(&bytes[..n]);
             self.filled(n);

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use seekwire_protocol::span::Span;
 
 use super::cost;
-use super::source::{Look, Source, Take};
+use super::source::{LookAhead, Source, Take};
 use crate::Errno;
 use crate::iov::Scatter;
 use crate::sys::poll::{self, Events};
@@ -27,10 +27,10 @@ use crate::sys::{Fd, seek};
 /// No byte in the kernel is this far after the front: no window is as wide (RFC 7323, 2.3).
 const FARTHEST: u64 = 1 << 30;
 
-/// The way in which bytes are taken out of the middle of kernel TCP.
+/// The method by which bytes are taken out of the middle of kernel TCP.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub enum Way {
+pub enum SeekMethod {
     /// By the kernel module `tcp_seek`.
     Module,
     /// SO_PEEK_OFF and MSG_PEEK into the caller's buffer.
@@ -39,7 +39,7 @@ pub enum Way {
     Drain,
 }
 
-impl Way {
+impl SeekMethod {
     /// All of them, the best one first.
     pub const ALL: [Self; 3] = [Self::Module, Self::Peek, Self::Drain];
 
@@ -54,24 +54,24 @@ impl Way {
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for SeekMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Way {
+impl FromStr for SeekMethod {
     type Err = ();
 
     fn from_str(name: &str) -> Result<Self, ()> {
-        Self::ALL.into_iter().find(|way| way.name() == name).ok_or(())
+        Self::ALL.into_iter().find(|method| method.name() == name).ok_or(())
     }
 }
 
 /// The state that is kept from one use of a socket as a source to the next.
 #[derive(Debug)]
 pub struct KernelCursor {
-    way: Way,
+    method: SeekMethod,
     /// The kernel's SO_PEEK_OFF, if it is known.
     offset: Option<u64>,
     /// Another process may have the socket, and set SO_PEEK_OFF between any two calls of this one.
@@ -83,30 +83,31 @@ pub struct KernelCursor {
 }
 
 impl KernelCursor {
-    /// Uses the best way that the kernel offers for this socket, from `first` on.
+    /// Uses the best method that the kernel offers for this socket, from `first` on.
     #[must_use]
-    pub fn new(fd: Fd, first: Way) -> Self {
-        let ways = Way::ALL.into_iter().skip_while(|&way| way != first);
-        ways.into_iter()
-            .find_map(|way| Self::by(way, fd).ok())
-            .unwrap_or(Self::starting(Way::Drain, 0))
+    pub fn new(fd: Fd, first: SeekMethod) -> Self {
+        let methods = SeekMethod::ALL.into_iter().skip_while(|&method| method != first);
+        methods
+            .into_iter()
+            .find_map(|method| Self::by(method, fd).ok())
+            .unwrap_or(Self::starting(SeekMethod::Drain, 0))
     }
 
-    /// Uses this way.
+    /// Uses this method.
     ///
     /// # Errors
-    /// Those of the kernel, if it does not offer the way for this socket.
-    pub fn by(way: Way, fd: Fd) -> Result<Self, Errno> {
-        let front = match way {
-            Way::Module => attach(fd)?,
-            Way::Peek => socket::set_peek_offset(fd, 0).map(|()| 0)?,
-            Way::Drain => 0,
+    /// Those of the kernel, if it does not offer the method for this socket.
+    pub fn by(method: SeekMethod, fd: Fd) -> Result<Self, Errno> {
+        let front = match method {
+            SeekMethod::Module => attach(fd)?,
+            SeekMethod::Peek => socket::set_peek_offset(fd, 0).map(|()| 0)?,
+            SeekMethod::Drain => 0,
         };
-        Ok(Self::starting(way, front))
+        Ok(Self::starting(method, front))
     }
 
-    fn starting(way: Way, front: u64) -> Self {
-        Self { way, offset: None, is_shared: false, unbroken: 0, front }
+    fn starting(method: SeekMethod, front: u64) -> Self {
+        Self { method, offset: None, is_shared: false, unbroken: 0, front }
     }
 
     /// From now on another process may have the socket. After each look, SO_PEEK_OFF is reset to
@@ -120,24 +121,24 @@ impl KernelCursor {
 
     /// Makes MSG_PEEK begin at the front again.
     fn forget(&mut self, fd: Fd) {
-        if self.way == Way::Peek {
+        if self.method == SeekMethod::Peek {
             // The next look finds a failure.
             let _ = socket::forget_peek_offset(fd);
         }
         self.offset = None;
     }
 
-    /// The way.
+    /// The method.
     #[must_use]
-    pub fn way(&self) -> Way {
-        self.way
+    pub fn method(&self) -> SeekMethod {
+        self.method
     }
 
     /// Whether taken bytes are gone from the kernel: they neither count as unread nor have to be
     /// discarded.
     #[must_use]
     pub fn leaves_holes(&self) -> bool {
-        self.way == Way::Module
+        self.method == SeekMethod::Module
     }
 
     /// Notes that `n` bytes at the front were received. The kernel moves its offset along with
@@ -196,8 +197,10 @@ impl KernelSource<'_> {
         into: &mut Scatter<'_, '_>,
     ) -> Result<Option<u64>, Errno> {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
-        let n = match self.cursor.way {
-            Way::Module => seek::look(self.fd, self.cursor.position(ahead), into.next_room(most))?,
+        let n = match self.cursor.method {
+            SeekMethod::Module => {
+                seek::look(self.fd, self.cursor.position(ahead), into.next_room(most))?
+            }
             _ => loop {
                 match self.unbroken(ahead, most)? {
                     0 => match self.peek(ahead, &mut [0])? {
@@ -280,26 +283,31 @@ impl Source for KernelSource<'_> {
         Ok(Some(n))
     }
 
-    fn look(&mut self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<Look, Errno> {
-        if self.cursor.way == Way::Drain {
-            return Ok(Look::Behind(u64::MAX));
+    fn look(
+        &mut self,
+        ahead: u64,
+        most: u64,
+        into: &mut Scatter<'_, '_>,
+    ) -> Result<LookAhead, Errno> {
+        if self.cursor.method == SeekMethod::Drain {
+            return Ok(LookAhead::Behind(u64::MAX));
         }
         let mut done = 0;
         while done < most {
             match self.look_once(ahead + done, most - done, into) {
-                Ok(None) => return Ok(Look::Behind(ahead.saturating_add(most))),
-                Ok(Some(0)) => return Ok(Look::Ended),
+                Ok(None) => return Ok(LookAhead::Behind(ahead.saturating_add(most))),
+                Ok(Some(0)) => return Ok(LookAhead::Ended),
                 Ok(Some(n)) => done += n,
-                Err(Errno::AGAIN) => return Ok(Look::Missing),
+                Err(Errno::AGAIN) => return Ok(LookAhead::Missing),
                 Err(Errno::NOBUFS) if self.has_arrived(ahead + done, 1)? => {
-                    return Ok(Look::Behind(ahead.saturating_add(most)));
+                    return Ok(LookAhead::Behind(ahead.saturating_add(most)));
                 }
                 // They have not arrived, for lack of room, which the caller makes.
-                Err(Errno::NOBUFS) => return Ok(Look::Missing),
+                Err(Errno::NOBUFS) => return Ok(LookAhead::Missing),
                 Err(error) => return Err(error),
             }
         }
-        Ok(Look::Done)
+        Ok(LookAhead::Done)
     }
 
     fn take(
@@ -309,7 +317,7 @@ impl Source for KernelSource<'_> {
         partial: bool,
         into: &mut Scatter<'_, '_>,
     ) -> Result<Option<Take>, Errno> {
-        if self.cursor.way != Way::Module {
+        if self.cursor.method != SeekMethod::Module {
             return Ok(None);
         }
         let room = into.next_room(usize::try_from(most).unwrap_or(usize::MAX));
@@ -335,14 +343,14 @@ impl Source for KernelSource<'_> {
     }
 
     fn cut(&mut self, span: Span) -> Result<(), Errno> {
-        if self.cursor.way == Way::Module {
+        if self.cursor.method == SeekMethod::Module {
             seek::discard(self.fd, self.cursor.position(span.start), span.len())?;
         }
         Ok(())
     }
 
     fn discard(&mut self, n: u64) -> Result<u64, Errno> {
-        if self.cursor.way == Way::Module {
+        if self.cursor.method == SeekMethod::Module {
             // They are gone.
             self.cursor.received(n);
             return Ok(n);
@@ -358,8 +366,10 @@ impl Source for KernelSource<'_> {
     }
 
     fn arrived(&mut self) -> Result<u64, Errno> {
-        match self.cursor.way {
-            Way::Module => Ok(seek::state(self.fd)?.arrived.saturating_sub(self.cursor.front)),
+        match self.cursor.method {
+            SeekMethod::Module => {
+                Ok(seek::state(self.fd)?.arrived.saturating_sub(self.cursor.front))
+            }
             _ => Ok(socket::unread(self.fd)? as u64),
         }
     }
@@ -373,6 +383,6 @@ impl Source for KernelSource<'_> {
     }
 
     fn discards_cheaply(&self) -> bool {
-        self.cursor.way == Way::Module
+        self.cursor.method == SeekMethod::Module
     }
 }

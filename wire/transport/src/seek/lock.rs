@@ -46,7 +46,7 @@ impl<T> SeekLock<T> {
     /// EAGAIN if this very thread holds it, and was interrupted by a signal.
     #[inline]
     pub fn lock(&self) -> Result<SeekGuard<'_, T>, Errno> {
-        let me = thread::id();
+        let me = thread::id().0 as u32;
         if self.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err() {
             self.contend(me)?;
         }
@@ -83,7 +83,7 @@ impl<T> SeekLock<T> {
     /// Whether this very thread holds it: then the caller runs in a signal handler.
     #[must_use]
     pub fn is_mine(&self) -> bool {
-        self.holder.load(Ordering::Relaxed) == thread::id()
+        self.holder.load(Ordering::Relaxed) == thread::id().0 as u32
     }
 }
 

@@ -6,7 +6,7 @@ use super::engine::Engine;
 use crate::Errno;
 use crate::iov::Scatter;
 use crate::mem::{Own, Peer, PeerMemory};
-use crate::queue::{Memory, Part, Rx, Violation};
+use crate::queue::{QueueMemory, Rx, SegmentPart, Violation};
 
 /// All loans of the peer's segments that were not returned yet.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ impl SegmentLoan {
     /// A loan of a part that counts from the position `front` on. `None` for a part that lies in
     /// the ring itself, which cannot be lent.
     #[must_use]
-    pub fn new(part: Part, front: u64) -> Option<Self> {
+    pub fn new(part: SegmentPart, front: u64) -> Option<Self> {
         let (segment, record) = part.segment?;
         let record = Span { start: front + record.start, end: front + record.end };
         Some(Self { offset: part.offset, len: part.len, segment, record })
@@ -66,13 +66,13 @@ impl SegmentLoans {
 
 /// The receiving half as a source, while the next byte comes from the ring.
 #[derive(Debug)]
-pub struct RingSource<'r, 'q, O: Memory = Own, P = Peer> {
+pub struct RingSource<'r, 'q, O: QueueMemory = Own, P = Peer> {
     rx: &'r Rx<'q, O, P>,
     loans: &'r SegmentLoans,
     front: u64,
 }
 
-impl<'r, 'q, O: Memory, P: PeerMemory> RingSource<'r, 'q, O, P> {
+impl<'r, 'q, O: QueueMemory, P: PeerMemory> RingSource<'r, 'q, O, P> {
     /// Creates the source with the engine's front at `front`.
     #[must_use]
     pub fn new(rx: &'r Rx<'q, O, P>, loans: &'r SegmentLoans, front: u64) -> Self {

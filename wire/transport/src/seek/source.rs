@@ -7,7 +7,7 @@ use crate::iov::Scatter;
 
 /// The outcome of a look ahead.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Look {
+pub enum LookAhead {
     /// All the bytes were there.
     Done,
     /// The rest of them has not arrived.
@@ -73,7 +73,12 @@ pub trait Source {
     ///
     /// # Errors
     /// Those of recv(2), not EAGAIN.
-    fn look(&mut self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<Look, Errno>;
+    fn look(
+        &mut self,
+        ahead: u64,
+        most: u64,
+        into: &mut Scatter<'_, '_>,
+    ) -> Result<LookAhead, Errno>;
 
     /// Copies `most` bytes that begin `ahead` bytes after the front and takes them out of the
     /// source, all or none; with `partial` as many as have arrived. `None` if it cannot do both in

@@ -1,13 +1,13 @@
-//! Seeking on a TCP socket that has no ring, in any way that the kernel offers.
+//! Seeking on a TCP socket that has no ring, by any method that the kernel offers.
 
 use std::cell::Cell;
 use std::io::IoSliceMut;
 
 use super::engine::{Attempt, Engine};
-use super::kernel::{KernelCursor, KernelSource, Way};
+use super::kernel::{KernelCursor, KernelSource, SeekMethod};
 use super::lock::{SeekGuard, SeekLock};
+use super::request::{At, Extent, SeekOptions, until_there};
 use super::waits::KernelWaits;
-use super::{At, Extent, SeekOptions, until_there};
 use crate::Errno;
 use crate::iov::Scatter;
 use crate::sys::poll::Deadline;
@@ -35,19 +35,19 @@ struct State {
 
 impl SeekTcp {
     /// Seeks on the connected socket `fd`, whose next byte has position `head`, with at most
-    /// `memory` bytes of library memory. Takes the best way that the kernel offers: `first`, or one
-    /// that follows it in [`Way::ALL`].
+    /// `memory` bytes of library memory. Takes the best method that the kernel offers: `first`, or
+    /// one that follows it in [`SeekMethod::ALL`].
     #[must_use]
-    pub fn new(first: Way, fd: Fd, head: u64, memory: usize) -> Self {
+    pub fn new(first: SeekMethod, fd: Fd, head: u64, memory: usize) -> Self {
         Self::with(KernelCursor::new(fd, first), fd, head, memory)
     }
 
-    /// As [`SeekTcp::new`], but only in this way.
+    /// As [`SeekTcp::new`], but only by this method.
     ///
     /// # Errors
-    /// Those of the kernel, if it does not offer the way for this socket.
-    pub fn by(way: Way, fd: Fd, head: u64, memory: usize) -> Result<Self, Errno> {
-        Ok(Self::with(KernelCursor::by(way, fd)?, fd, head, memory))
+    /// Those of the kernel, if it does not offer the method for this socket.
+    pub fn by(method: SeekMethod, fd: Fd, head: u64, memory: usize) -> Result<Self, Errno> {
+        Ok(Self::with(KernelCursor::by(method, fd)?, fd, head, memory))
     }
 
     fn with(cursor: KernelCursor, fd: Fd, head: u64, memory: usize) -> Self {
@@ -56,18 +56,18 @@ impl SeekTcp {
         Self { fd, state: SeekLock::new(state) }
     }
 
-    /// The way in which bytes are taken out of the middle.
+    /// The method by which bytes are taken out of the middle.
     ///
     /// # Errors
     /// As all methods, EAGAIN in a signal handler that interrupted another one.
-    pub fn way(&self) -> Result<Way, Errno> {
-        Ok(self.state.lock()?.cursor.way())
+    pub fn method(&self) -> Result<SeekMethod, Errno> {
+        Ok(self.state.lock()?.cursor.method())
     }
 
     /// Bytes that were moved into library memory so far.
     ///
     /// # Errors
-    /// As [`SeekTcp::way`].
+    /// As [`SeekTcp::method`].
     pub fn moved(&self) -> Result<u64, Errno> {
         Ok(self.state.lock()?.engine.moved())
     }
@@ -155,7 +155,7 @@ impl SeekTcp {
         let mut state = self.state.lock()?;
         let State { engine, cursor, waits } = &mut *state;
         let reach = engine.reach(cursor.leaves_holes());
-        let is_told = waits.end(self.fd, reach, sleep, slept.unwrap_or_default());
+        let was_reported = waits.end(self.fd, reach, sleep, slept.unwrap_or_default());
         if slept?.is_late {
             // Without memory the range may still come, but more slowly.
             match self.call(&mut state, |engine, source| engine.drain(source)) {
@@ -163,7 +163,7 @@ impl SeekTcp {
                 drained => drop(drained?),
             }
         }
-        Ok(is_told)
+        Ok(was_reported)
     }
 
     /// Makes room for bytes that cannot arrive: the kernel has reported the socket readable because
@@ -251,7 +251,7 @@ impl SeekTcp {
                 match self.wait_for(&attempt, deadline, again.get()) {
                     // A signal does not change which bytes are addressed.
                     Err(Errno::INTR) => {}
-                    told => again.set(told?),
+                    reported => again.set(reported?),
                 }
                 Ok(())
             },

@@ -31,7 +31,7 @@ pub struct KernelWaits {
     /// Only the sleepers poll the socket.
     is_private: bool,
     /// The application's changes of SO_RCVLOWAT are reported: see [`KernelWaits::wanted`].
-    is_told: bool,
+    changes_are_reported: bool,
     pace: Pace,
 }
 
@@ -102,7 +102,7 @@ impl KernelWaits {
             self.application = Some(bytes);
             self.now = None;
         }
-        self.is_told = true;
+        self.changes_are_reported = true;
     }
 
     /// Another process is about to get the socket: resets SO_RCVLOWAT to the application's value,
@@ -125,7 +125,7 @@ impl KernelWaits {
     /// # Errors
     /// Those of eventfd(2).
     pub fn begin(&mut self, fd: Fd, reach: Reach<'_>, end: u64) -> Result<KernelSleep, Errno> {
-        let is_known = self.is_told || (self.is_private && self.application.is_some());
+        let is_known = self.changes_are_reported || (self.is_private && self.application.is_some());
         if self.sleepers.is_empty() && self.now == self.application && !is_known {
             self.application = socket::receive_low_water(fd).ok().map(|bytes| bytes as u32);
             self.now = self.application;

@@ -8,13 +8,13 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
 };
 
-use super::fd::{Fd, Opened};
+use super::fd::{Fd, LibraryFd};
 use super::socket;
 use crate::Errno;
 
 /// A connected TCP socket of this host.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Socket {
+pub struct DiagSocket {
     /// Its inode in the file system of sockets.
     pub inode: u64,
     /// The user that created it.
@@ -48,7 +48,7 @@ const BYTES_RECEIVED: usize = 128;
 /// # Errors
 /// Those of socket(2), sendto(2) and recv(2); EXDEV if this process is in another network
 /// namespace; the kernel's error if it has no sock_diag.
-pub fn find(local: SocketAddr, peer: SocketAddr, namespace: u64) -> io::Result<Option<Socket>> {
+pub fn find(local: SocketAddr, peer: SocketAddr, namespace: u64) -> io::Result<Option<DiagSocket>> {
     Ok(ask(local, peer, namespace, 0)?.map(|(socket, _)| socket))
 }
 
@@ -58,13 +58,13 @@ pub fn find(local: SocketAddr, peer: SocketAddr, namespace: u64) -> io::Result<O
 /// # Errors
 /// Those of [`find`].
 pub fn moved(local: SocketAddr, peer: SocketAddr, namespace: u64) -> io::Result<Option<u64>> {
-    let found = ask(local, peer, namespace, 1 << (INET_DIAG_INFO - 1))?;
+    let answer = ask(local, peer, namespace, 1 << (INET_DIAG_INFO - 1))?;
     let counts = |attributes: Vec<u8>| -> Result<u64, Errno> {
         let info = attribute(&attributes, INET_DIAG_INFO)?;
         let [sent, received] = [BYTES_ACKED, BYTES_RECEIVED].map(|at| take(info, at));
         Ok(u64::from_ne_bytes(sent?).saturating_add(u64::from_ne_bytes(received?)))
     };
-    Ok(found.map(|(_, attributes)| counts(attributes)).transpose()?)
+    Ok(answer.map(|(_, attributes)| counts(attributes)).transpose()?)
 }
 
 /// The size of that socket's receive buffer (SO_RCVBUF); `None` if nobody holds it.
@@ -76,12 +76,12 @@ pub fn receive_buffer(
     peer: SocketAddr,
     namespace: u64,
 ) -> io::Result<Option<u32>> {
-    let found = ask(local, peer, namespace, 1 << (INET_DIAG_SKMEMINFO - 1))?;
+    let answer = ask(local, peer, namespace, 1 << (INET_DIAG_SKMEMINFO - 1))?;
     let size = |attributes: Vec<u8>| -> Result<u32, Errno> {
         let sizes = attribute(&attributes, INET_DIAG_SKMEMINFO)?;
         take(sizes, RECEIVE_BUFFER).map(u32::from_ne_bytes)
     };
-    Ok(found.map(|(_, attributes)| size(attributes)).transpose()?)
+    Ok(answer.map(|(_, attributes)| size(attributes)).transpose()?)
 }
 
 /// The socket of that connection, and the attributes that the kernel adds.
@@ -90,11 +90,11 @@ fn ask(
     peer: SocketAddr,
     namespace: u64,
     extensions: u8,
-) -> io::Result<Option<(Socket, Vec<u8>)>> {
+) -> io::Result<Option<(DiagSocket, Vec<u8>)>> {
     let flags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
     let kernel =
         socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::SOCK_DIAG))?;
-    let kernel = Opened::from(kernel);
+    let kernel = LibraryFd::from(kernel);
     if socket::namespace(Fd::from(&kernel.as_fd()))? != namespace {
         return Err(Errno::XDEV.into());
     }
@@ -105,10 +105,11 @@ fn ask(
     let (len, _) = recv(kernel.as_fd(), &mut answer, RecvFlags::DONTWAIT)?;
     let answer = &answer[..len.min(answer.len())];
     match read(answer) {
-        Ok((state, found, socket)) => {
+        Ok((state, addresses, socket)) => {
             // If no such connection exists, the kernel finds the listening socket.
-            let is_it =
-                state != TCP_LISTEN && found == mapped(asked, local.is_ipv4()) && socket.inode != 0;
+            let is_it = state != TCP_LISTEN
+                && addresses == mapped(asked, local.is_ipv4())
+                && socket.inode != 0;
             Ok(is_it.then(|| (socket, answer.get(ATTRIBUTES..).unwrap_or_default().to_vec())))
         }
         Err(Errno::NOENT) => Ok(None),
@@ -173,7 +174,7 @@ fn request(id: &Id, of: SocketAddr, extensions: u8) -> [u8; REQUEST] {
 }
 
 /// State, addresses (IPv4 ones mapped) and the socket itself.
-fn read(answer: &[u8]) -> Result<(u8, Id, Socket), Errno> {
+fn read(answer: &[u8]) -> Result<(u8, Id, DiagSocket), Errno> {
     let kind = u16::from_ne_bytes(take(answer, 4)?);
     match kind {
         SOCK_DIAG_BY_FAMILY => {}
@@ -193,7 +194,7 @@ fn read(answer: &[u8]) -> Result<(u8, Id, Socket), Errno> {
         source: take(answer, ANSWER_ID + 4)?,
         destination: take(answer, ANSWER_ID + 20)?,
     };
-    let socket = Socket {
+    let socket = DiagSocket {
         user: u32::from_ne_bytes(take(answer, USER)?),
         inode: u32::from_ne_bytes(take(answer, INODE)?).into(),
     };
@@ -237,7 +238,7 @@ mod tests {
         (listener, from, to)
     }
 
-    fn find_other_end(of: &TcpStream) -> Option<Socket> {
+    fn find_other_end(of: &TcpStream) -> Option<DiagSocket> {
         let fd = Fd::from(of);
         let [local, peer] = [of.local_addr(), of.peer_addr()].map(|address| {
             let address = address.unwrap();
@@ -254,7 +255,7 @@ mod tests {
                 let inode = rustix::fs::fstat(other).unwrap().st_ino;
                 assert_eq!(
                     find_other_end(end),
-                    Some(Socket { inode, user: host::user() }),
+                    Some(DiagSocket { inode, user: host::user() }),
                     "{address}"
                 );
             }
@@ -296,8 +297,8 @@ mod tests {
         let size = rustix::net::sockopt::socket_recv_buffer_size(&to).unwrap();
         let namespace = socket::namespace(Fd::from(&to)).unwrap();
         let [local, peer] = [from.peer_addr(), from.local_addr()].map(Result::unwrap);
-        let found = receive_buffer(local, peer, namespace).unwrap();
-        assert_eq!(found.map(|found| found as usize), Some(size));
+        let buffer = receive_buffer(local, peer, namespace).unwrap();
+        assert_eq!(buffer.map(|buffer| buffer as usize), Some(size));
     }
 
     #[test]

@@ -10,22 +10,22 @@ use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 
-use self::line::Line;
+use self::wake_channel::WakeChannel;
 use super::event_channel::EventChannel;
-use super::fd::{Fd, Placed};
+use super::fd::{Fd, PrivateFd};
 use super::poll::Deadline;
 
-mod line;
+mod wake_channel;
 
 #[derive(Debug)]
 enum Bell {
     /// An eventfd.
-    Event(Placed),
+    Event(PrivateFd),
     /// This end's, with a ringer on another machine: a set of the eventfd that is rung here, the
-    /// line, and its channel.
-    Here { set: Placed, event: Placed, line: Arc<Line> },
+    /// wake channel, and its channel.
+    Here { set: PrivateFd, event: PrivateFd, wake_channel: Arc<WakeChannel> },
     /// The doorbell of the end on the other machine.
-    There(Arc<Line>),
+    There(Arc<WakeChannel>),
 }
 
 /// A doorbell: one end sleeps on it and the other rings it.
@@ -33,7 +33,7 @@ enum Bell {
 pub struct Doorbell {
     bell: Bell,
     /// A waiter has answered its ring, and left the silencing to the next sleeper.
-    heard: AtomicBool,
+    is_quiet_due: AtomicBool,
     /// How often waiters have left it rung for others since it was silenced.
     left: AtomicU32,
 }
@@ -52,8 +52,8 @@ impl Doorbell {
     ///
     /// # Errors
     /// As for [`Self::new`], and those of epoll_create1(2) and epoll_ctl(2).
-    pub fn across(
-        socket: Placed,
+    pub fn remote_pair(
+        socket: PrivateFd,
         channel: impl FnOnce() -> Option<EventChannel>,
     ) -> io::Result<(Self, Self)> {
         let (set, event) = (new_set()?, event()?);
@@ -63,9 +63,9 @@ impl Doorbell {
         for fd in rung.into_iter().flatten() {
             epoll::add(&set, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         }
-        let line = Arc::new(Line::new(socket, channel));
-        let there = Self::of(Bell::There(Arc::clone(&line)));
-        Ok((Self::of(Bell::Here { set, event, line }), there))
+        let wake_channel = Arc::new(WakeChannel::new(socket, channel));
+        let there = Self::of(Bell::There(Arc::clone(&wake_channel)));
+        Ok((Self::of(Bell::Here { set, event, wake_channel }), there))
     }
 
     /// Whether a ringer on another machine can no longer ring.
@@ -73,16 +73,20 @@ impl Doorbell {
     pub fn is_over(&self) -> bool {
         match &self.bell {
             Bell::Event(_) => false,
-            Bell::Here { line, .. } | Bell::There(line) => line.is_over.load(Ordering::Relaxed),
+            Bell::Here { wake_channel, .. } | Bell::There(wake_channel) => {
+                wake_channel.is_over.load(Ordering::Relaxed)
+            }
         }
     }
 
-    /// As [`Self::is_over`], after asking the line, and waiting for it at most until then.
+    /// As [`Self::is_over`], after asking the wake channel, and waiting for it at most until then.
     #[must_use]
     pub fn is_over_by(&self, until: Deadline) -> bool {
         match &self.bell {
             Bell::Event(_) => false,
-            Bell::Here { line, .. } | Bell::There(line) => line.is_over_by(until),
+            Bell::Here { wake_channel, .. } | Bell::There(wake_channel) => {
+                wake_channel.is_over_by(until)
+            }
         }
     }
 
@@ -91,7 +95,7 @@ impl Doorbell {
     ///
     /// # Errors
     /// EINVAL if the descriptor blocks or is not an eventfd.
-    pub fn from_peer(doorbell: Placed) -> io::Result<Self> {
+    pub fn from_peer(doorbell: PrivateFd) -> io::Result<Self> {
         let flags = rustix::fs::fcntl_getfl(doorbell.as_fd())?;
         if !flags.contains(rustix::fs::OFlags::NONBLOCK) || !is_eventfd(doorbell.as_fd()) {
             return Err(Errno::INVAL.into());
@@ -100,7 +104,7 @@ impl Doorbell {
     }
 
     fn of(bell: Bell) -> Self {
-        Self { bell, heard: AtomicBool::new(false), left: AtomicU32::new(0) }
+        Self { bell, is_quiet_due: AtomicBool::new(false), left: AtomicU32::new(0) }
     }
 
     /// Its eventfd. `None` if the ringer is on another machine.
@@ -120,22 +124,25 @@ impl Doorbell {
             Bell::Event(event) | Bell::Here { event, .. } => {
                 let _ = rustix::io::write(event, &1u64.to_ne_bytes());
             }
-            Bell::There(line) => line.ring(),
+            Bell::There(wake_channel) => wake_channel.ring(),
         }
     }
 
-    /// Whether the last ring did not go to the other machine, because the line had no room, or no
-    /// memory. Then the caller has to [ring again](Self::ring_owed).
+    /// Whether the last ring did not go to the other machine, because the wake channel had no room,
+    /// or no memory. Then the caller has to [ring again](Self::ring_owed).
     #[inline]
     #[must_use]
     pub fn is_owed(&self) -> bool {
         match &self.bell {
             Bell::Event(_) => false,
-            Bell::Here { line, .. } | Bell::There(line) => line.is_owed.load(Ordering::Relaxed),
+            Bell::Here { wake_channel, .. } | Bell::There(wake_channel) => {
+                wake_channel.is_owed.load(Ordering::Relaxed)
+            }
         }
     }
 
-    /// Rings if a ring [is owed](Self::is_owed). After a second without memory, the line is closed.
+    /// Rings if a ring [is owed](Self::is_owed). After a second without memory, the wake channel is
+    /// closed.
     #[inline]
     pub fn ring_owed(&self) {
         if self.is_owed() {
@@ -150,15 +157,17 @@ impl Doorbell {
     pub fn unconfirmed_channel(&self) -> Option<u32> {
         match &self.bell {
             Bell::Event(_) => None,
-            Bell::Here { line, .. } | Bell::There(line) => line.channel.as_ref()?.unconfirmed(),
+            Bell::Here { wake_channel, .. } | Bell::There(wake_channel) => {
+                wake_channel.channel.as_ref()?.unconfirmed()
+            }
         }
     }
 
     /// The peer reports that it has the other end of the channel: from now on the channel carries
     /// the rings.
     pub fn confirm_channel(&self) {
-        if let Bell::Here { line, .. } | Bell::There(line) = &self.bell {
-            line.channel.iter().for_each(EventChannel::confirm);
+        if let Bell::Here { wake_channel, .. } | Bell::There(wake_channel) = &self.bell {
+            wake_channel.channel.iter().for_each(EventChannel::confirm);
         }
     }
 
@@ -180,41 +189,43 @@ impl Doorbell {
             // EAGAIN: it was silent.
             let _ = rustix::io::read(event, &mut [0; 8]);
         }
-        if let Bell::Here { set, event, line } = &self.bell {
-            line.quiet();
-            if line.is_over.load(Ordering::Relaxed) && !line.is_out.swap(true, Ordering::Relaxed) {
+        if let Bell::Here { set, event, wake_channel } = &self.bell {
+            wake_channel.quiet();
+            if wake_channel.is_over.load(Ordering::Relaxed)
+                && !wake_channel.is_out.swap(true, Ordering::Relaxed)
+            {
                 // Forks that share the set have not seen it yet, and this process may be killed
                 // before it rings for them.
                 let _ = rustix::io::write(event, &1u64.to_ne_bytes());
                 // It would be readable for ever.
-                let _ = epoll::delete(set, &line.socket);
+                let _ = epoll::delete(set, &wake_channel.socket);
             }
         }
     }
 
-    /// To be called by a waiter that is about to wait for it and may not have silenced it: a line
-    /// that nobody reads would fill up, and then carry no more rings, and its closing would not be
-    /// seen. A channel carries one ring.
+    /// To be called by a waiter that is about to wait for it and may not have silenced it: a wake
+    /// channel that nobody reads would fill up, and then carry no more rings, and its closing would
+    /// not be seen. A channel carries one ring.
     ///
     /// The rings that it takes may have been for other waiters: if there are any (`others`), the
     /// doorbell is left rung for them. Returns whether it took any: others may have begun to wait
     /// meanwhile, and the caller has to ring for those that have a reason to wake.
     #[must_use]
     pub fn make_room(&self, others: impl FnOnce() -> bool) -> bool {
-        let Bell::Here { event, line, .. } = &self.bell else { return false };
-        let full = line.look();
-        let rung = line.channel.as_ref().filter(|channel| channel.is_rung());
+        let Bell::Here { event, wake_channel, .. } = &self.bell else { return false };
+        let full = wake_channel.look();
+        let rung = wake_channel.channel.as_ref().filter(|channel| channel.is_rung());
         if rung.is_none() && full.is_none() {
             return false;
         }
-        // Asked after the number of rings in the line is known: a waiter that comes later has seen
-        // their cause. From a channel, more may be taken.
+        // Asked after the number of rings in the wake channel is known: a waiter that comes later
+        // has seen their cause. From a channel, more may be taken.
         if rung.is_some() || others() {
             // Before the rings are taken: this process may be killed in between.
             let _ = rustix::io::write(event, &1u64.to_ne_bytes());
         }
-        rung.map(EventChannel::hear);
-        full.into_iter().for_each(|rings| line.drain(rings));
+        rung.map(EventChannel::silence);
+        full.into_iter().for_each(|rings| wake_channel.drain(rings));
         true
     }
 
@@ -222,13 +233,14 @@ impl Doorbell {
     /// being woken and answering, every microsecond counts.
     #[inline]
     pub fn quiet_later(&self) {
-        self.heard.store(true, Ordering::Relaxed);
+        self.is_quiet_due.store(true, Ordering::Relaxed);
     }
 
     /// Whether that is due; the caller then does it.
     #[inline]
-    pub fn take_heard(&self) -> bool {
-        self.heard.load(Ordering::Relaxed) && self.heard.swap(false, Ordering::Relaxed)
+    pub fn take_quiet_due(&self) -> bool {
+        self.is_quiet_due.load(Ordering::Relaxed)
+            && self.is_quiet_due.swap(false, Ordering::Relaxed)
     }
 
     /// Its descriptor, for poll and epoll.
@@ -242,24 +254,24 @@ impl AsFd for Doorbell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.bell {
             Bell::Event(fd) | Bell::Here { set: fd, .. } => fd.as_fd(),
-            Bell::There(line) => line.socket.as_fd(),
+            Bell::There(wake_channel) => wake_channel.socket.as_fd(),
         }
     }
 }
 
-fn event() -> io::Result<Placed> {
+fn event() -> io::Result<PrivateFd> {
     let flags = EventfdFlags::CLOEXEC.union(EventfdFlags::NONBLOCK);
-    Placed::new(rustix::event::eventfd(0, flags)?)
+    PrivateFd::new(rustix::event::eventfd(0, flags)?)
 }
 
-fn new_set() -> io::Result<Placed> {
-    Placed::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)
+fn new_set() -> io::Result<PrivateFd> {
+    PrivateFd::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)
 }
 
 /// Several doorbells as one descriptor, which is readable while any of them is rung.
 #[derive(Debug)]
 pub struct Doorbells {
-    set: Placed,
+    set: PrivateFd,
 }
 
 impl Doorbells {
@@ -292,12 +304,12 @@ impl Doorbells {
 /// Detects new events on a descriptor, even one that is ready already: a doorbell that is rung, a
 /// socket with bytes.
 #[derive(Debug)]
-pub struct Ear {
-    set: Placed,
+pub struct EdgeWatch {
+    set: PrivateFd,
 }
 
-impl Ear {
-    /// Creates an ear for one descriptor.
+impl EdgeWatch {
+    /// Creates one for a descriptor.
     ///
     /// # Errors
     /// Those of epoll_create1(2) and epoll_ctl(2); EMFILE if no number above the library's floor is

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::fs::OFlags;
 
-use super::fd::Placed;
+use super::fd::PrivateFd;
 use super::poll::{self, Events};
 use super::{call, file};
 use crate::Errno;
@@ -60,9 +60,9 @@ fn ask(device: BorrowedFd<'_>, code: usize, request: &[u8]) -> Result<u32, Errno
 /// end is not notified.
 #[derive(Debug)]
 pub struct EventChannel {
-    file: Placed,
+    file: PrivateFd,
     port: u32,
-    is_heard: AtomicBool,
+    has_rung: AtomicBool,
     /// The peer has the other end.
     is_whole: AtomicBool,
 }
@@ -92,13 +92,13 @@ impl EventChannel {
 
     fn bind(domain: u16, code: usize, request: &[u8]) -> io::Result<Self> {
         let flags = OFlags::RDWR.union(OFlags::NONBLOCK);
-        let file = Placed::place(file::open(Path::new(DEVICE), flags, 0)?)?;
+        let file = PrivateFd::place(file::open(Path::new(DEVICE), flags, 0)?)?;
         let port = ask(file.as_fd(), code, request)?;
         // From now on, a process that has the file cannot use it to bind to another domain. Domain
         // 0 cannot be named there.
         let _ = ask(file.as_fd(), RESTRICT_DOMID, &domain.to_ne_bytes());
-        let (is_heard, is_whole) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Self { file, port, is_heard, is_whole })
+        let (has_rung, is_whole) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Self { file, port, has_rung, is_whole })
     }
 
     /// The number of this end in its domain, never 0.
@@ -111,8 +111,8 @@ impl EventChannel {
     /// or to a domain to which this port was offered when it was another channel's.
     #[must_use]
     pub fn unconfirmed(&self) -> Option<u32> {
-        let is_heard = self.is_heard.load(Ordering::Relaxed);
-        (is_heard && !self.is_whole.load(Ordering::Relaxed)).then_some(self.port)
+        let has_rung = self.has_rung.load(Ordering::Relaxed);
+        (has_rung && !self.is_whole.load(Ordering::Relaxed)).then_some(self.port)
     }
 
     /// The peer reports that it has the other end.
@@ -134,7 +134,7 @@ impl EventChannel {
     /// The port is written back before events are read, and, except in a flood, one event is read
     /// at a time: if the process dies in between, other processes with this end find an event, and
     /// not a port that stays masked.
-    pub fn hear(&self) -> bool {
+    pub fn silence(&self) -> bool {
         let unmask = || _ = rustix::io::write(&self.file, &self.port.to_ne_bytes());
         let mut was_rung = false;
         for time in 1..=AT_ONCE {
@@ -148,7 +148,7 @@ impl EventChannel {
                 Ok(_) | Err(_) => return was_rung,
             }
             was_rung = true;
-            self.is_heard.store(true, Ordering::Relaxed);
+            self.has_rung.store(true, Ordering::Relaxed);
         }
         unmask();
         was_rung

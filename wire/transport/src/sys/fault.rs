@@ -45,9 +45,9 @@ static RANGES: [Range; MOST] = [const {
 
 /// While this lives, faults in a mapping do not end the program.
 #[derive(Debug)]
-pub(crate) struct Guard(usize);
+pub(crate) struct FaultGuard(usize);
 
-impl Guard {
+impl FaultGuard {
     /// Guards `len` bytes of a mapping of this process that is readable and writable. The guard is
     /// dropped before the mapping.
     ///
@@ -72,7 +72,7 @@ impl Guard {
     }
 }
 
-impl Drop for Guard {
+impl Drop for FaultGuard {
     fn drop(&mut self) {
         RANGES[self.0].end.store(0, Ordering::Release);
         RANGES[self.0].begin.store(0, Ordering::Release);
@@ -81,12 +81,12 @@ impl Drop for Guard {
 
 /// Replaces the guarded mapping that has an address, if there is one, with zeroed memory.
 fn replace(address: usize) -> bool {
-    let found = RANGES.iter().find_map(|range| {
+    let range = RANGES.iter().find_map(|range| {
         let end = range.end.load(Ordering::Acquire);
         let begin = range.begin.load(Ordering::Acquire);
         (begin != 0 && (begin..end).contains(&address)).then_some((range, begin, end))
     });
-    let Some((range, begin, end)) = found else { return false };
+    let Some((range, begin, end)) = range else { return false };
     range.is_lost.store(true, Ordering::Relaxed);
     let access = ProtFlags::READ.union(ProtFlags::WRITE);
     let how = MapFlags::PRIVATE.union(MapFlags::FIXED).union(MapFlags::NORESERVE);
@@ -135,7 +135,7 @@ impl Shared {
     fn load(&self) -> Program {
         for look in 1.. {
             let before = self.version.load(Ordering::Acquire);
-            let found = Program {
+            let program = Program {
                 handler: self.handler.load(Ordering::Relaxed),
                 flags: self.flags.load(Ordering::Relaxed) as c_int,
                 mask: self.mask.load(Ordering::Relaxed),
@@ -143,7 +143,7 @@ impl Shared {
             std::sync::atomic::fence(Ordering::Acquire);
             let is_whole = before % 2 == 0 && self.version.load(Ordering::Relaxed) == before;
             if is_whole || look == LOOKS {
-                return found;
+                return program;
             }
             spin_loop();
         }
@@ -401,7 +401,7 @@ mod tests {
     /// In a process of its own, where nobody else needs a guard.
     fn more_than_can_be_guarded_is_refused() {
         let file = file(1);
-        let guard = || Guard::new(ptr::without_provenance(usize::MAX - PAGE), 1);
+        let guard = || FaultGuard::new(ptr::without_provenance(usize::MAX - PAGE), 1);
         let guards: Vec<_> = std::iter::repeat_with(guard).map_while(Result::ok).collect();
         assert!(guards.len() == MOST && Region::of_file(file.as_fd(), PAGE).is_err());
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
@@ -480,8 +480,8 @@ mod tests {
             .env(OTHER, "1")
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&other.stdout);
-        assert!(said.contains("alive"), "{said}{}", String::from_utf8_lossy(&other.stderr));
-        assert_eq!(other.status.signal(), Some(libc::SIGBUS), "{said}");
+        let stdout = String::from_utf8_lossy(&other.stdout);
+        assert!(stdout.contains("alive"), "{stdout}{}", String::from_utf8_lossy(&other.stderr));
+        assert_eq!(other.status.signal(), Some(libc::SIGBUS), "{stdout}");
     }
 }

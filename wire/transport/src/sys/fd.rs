@@ -60,11 +60,11 @@ pub fn inherited(number: i32) -> io::Result<OwnedFd> {
 /// # Errors
 /// Those of open(2), lseek(2) and getdents(2): there may be no /proc.
 pub fn open_from(first: i32) -> io::Result<Vec<Fd>> {
-    use rustix::fs::{OFlags, RawDir, SeekFrom};
+    use rustix::fs::{Mode, OFlags, RawDir, SeekFrom};
     /// The kernel counts the two entries that are no numbers, and then by numbers.
     const BEFORE: u64 = 2;
-    let flags = OFlags::RDONLY.union(OFlags::DIRECTORY);
-    let directory = super::file::open("/proc/self/fd".as_ref(), flags, 0)?;
+    let flags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+    let directory = LibraryFd::from(rustix::fs::open("/proc/self/fd", flags, Mode::empty())?);
     if let Ok(first @ 1..) = u64::try_from(first) {
         rustix::fs::seek(&directory, SeekFrom::Start(BEFORE + first))?;
     }
@@ -135,15 +135,15 @@ pub fn placed_in(first: i32, last: i32) -> impl Iterator<Item = Fd> {
 /// number may still be a socket that the application has closed unseen; and the library would be
 /// re-entered, perhaps under a lock.
 #[derive(Debug)]
-pub struct Opened(ManuallyDrop<OwnedFd>);
+pub struct LibraryFd(ManuallyDrop<OwnedFd>);
 
-impl From<OwnedFd> for Opened {
+impl From<OwnedFd> for LibraryFd {
     fn from(fd: OwnedFd) -> Self {
         Self(ManuallyDrop::new(fd))
     }
 }
 
-impl Opened {
+impl LibraryFd {
     /// Another descriptor of a file of the application.
     ///
     /// # Errors
@@ -153,13 +153,13 @@ impl Opened {
     }
 }
 
-impl AsFd for Opened {
+impl AsFd for LibraryFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl Drop for Opened {
+impl Drop for LibraryFd {
     fn drop(&mut self) {
         // SAFETY: it was owned, is not dropped elsewhere, and is not used again.
         unsafe { rustix::io::close(self.0.as_raw_fd()) }
@@ -171,9 +171,9 @@ impl Drop for Opened {
 /// The kernel hands out the lowest free number, which may be one that another thread of the
 /// application has just closed and believes to be closed: so every new descriptor is moved at once.
 #[derive(Debug)]
-pub struct Placed(Opened);
+pub struct PrivateFd(LibraryFd);
 
-impl Placed {
+impl PrivateFd {
     /// Moves a descriptor above the floor.
     ///
     /// # Errors
@@ -186,7 +186,7 @@ impl Placed {
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn place(fd: Opened) -> io::Result<Self> {
+    pub fn place(fd: LibraryFd) -> io::Result<Self> {
         let floor = FLOOR.load(Ordering::Relaxed);
         let is_above = fd.as_fd().as_raw_fd() >= floor;
         let placed = Self(if is_above { fd } else { duplicate_above(fd.as_fd(), floor)? });
@@ -234,13 +234,13 @@ impl Placed {
     }
 }
 
-impl Drop for Placed {
+impl Drop for PrivateFd {
     fn drop(&mut self) {
         self.mark(false);
     }
 }
 
-impl AsFd for Placed {
+impl AsFd for PrivateFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -248,7 +248,7 @@ impl AsFd for Placed {
 
 /// The kernel compares a number with the soft limit only when it hands it out, so the limit is
 /// raised for that moment and the application never sees another one.
-fn duplicate_above(fd: BorrowedFd<'_>, floor: i32) -> io::Result<Opened> {
+fn duplicate_above(fd: BorrowedFd<'_>, floor: i32) -> io::Result<LibraryFd> {
     let error = match rustix::io::fcntl_dupfd_cloexec(fd, floor) {
         Ok(placed) => return Ok(placed.into()),
         Err(error) => error,
@@ -258,7 +258,7 @@ fn duplicate_above(fd: BorrowedFd<'_>, floor: i32) -> io::Result<Opened> {
     let lowered = if hard > soft { soft } else { soft / 4 * 3 };
     let floor = i32::try_from(lowered).map_or(floor, |lowered| lowered.min(floor));
     with_all_numbers(|| rustix::io::fcntl_dupfd_cloexec(fd, floor))
-        .map(Opened::from)
+        .map(LibraryFd::from)
         .map_err(|_| error.into())
 }
 
@@ -317,7 +317,7 @@ mod tests {
         let (soft, hard) = super::super::limit::descriptor_limit();
         let floor = if hard > soft { soft as i32 } else { soft as i32 / 4 * 3 };
         let (read, _write) = rustix::pipe::pipe().unwrap();
-        let placed = Placed(duplicate_above(read.as_fd(), floor).unwrap());
+        let placed = PrivateFd(duplicate_above(read.as_fd(), floor).unwrap());
         placed.mark(true);
         let number = Fd::from(&placed.as_fd());
         assert!(number.raw() >= floor);

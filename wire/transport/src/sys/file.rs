@@ -10,7 +10,7 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RawDir, linkat};
 
-use super::fd::Opened;
+use super::fd::LibraryFd;
 use super::signal::without_signals;
 use crate::Errno;
 
@@ -18,7 +18,7 @@ use crate::Errno;
 ///
 /// # Errors
 /// Those of open(2).
-pub fn open(path: &Path, flags: OFlags, mode: u32) -> io::Result<Opened> {
+pub fn open(path: &Path, flags: OFlags, mode: u32) -> io::Result<LibraryFd> {
     let fd = rustix::fs::open(path, flags.union(OFlags::CLOEXEC), Mode::from_raw_mode(mode))?;
     Ok(fd.into())
 }
@@ -29,20 +29,20 @@ pub fn open(path: &Path, flags: OFlags, mode: u32) -> io::Result<Opened> {
 ///
 /// # Errors
 /// Those of open(2) and fallocate(2).
-pub fn open_long(path: &Path, len: u64) -> io::Result<Opened> {
+pub fn open_long(path: &Path, len: u64) -> io::Result<LibraryFd> {
     /// The unit in which stat(2) counts blocks.
     const BLOCK: u64 = 512;
     let flags = OFlags::RDWR.union(OFlags::CREATE).union(OFlags::NOFOLLOW);
     let file = open(path, flags, 0o600)?;
-    let found = rustix::fs::fstat(&file)?;
-    if found.st_size == 0 {
+    let metadata = rustix::fs::fstat(&file)?;
+    if metadata.st_size == 0 {
         stay_in_place(&file);
     }
-    if (found.st_size as u64) < len || (found.st_blocks as u64) * BLOCK < len {
+    if (metadata.st_size as u64) < len || (metadata.st_blocks as u64) * BLOCK < len {
         without_signals(|| match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len) {
             // A file system that cannot reserve room.
             Err(Errno::OPNOTSUPP) => {
-                if (found.st_size as u64) < len {
+                if (metadata.st_size as u64) < len {
                     rustix::fs::ftruncate(&file, len)?;
                 }
                 Ok(write_to_all(&file, len as usize)?)
@@ -55,7 +55,7 @@ pub fn open_long(path: &Path, len: u64) -> io::Result<Opened> {
 
 /// On a file system that writes changes to another place, which takes room again each time, exempts
 /// a new file from that.
-fn stay_in_place(file: &Opened) {
+fn stay_in_place(file: &LibraryFd) {
     use rustix::fs::{IFlags, fstatfs, ioctl_getflags, ioctl_setflags};
     const BTRFS: i64 = 0x9123_683e;
     if fstatfs(file).is_ok_and(|about| about.f_type == BTRFS) {
@@ -66,7 +66,7 @@ fn stay_in_place(file: &Opened) {
 
 /// Allocates each page of a file on the disk, as if it were written to, but keeps its content:
 /// others may use it meanwhile.
-fn write_to_all(file: &Opened, len: usize) -> Result<(), Errno> {
+fn write_to_all(file: &LibraryFd, len: usize) -> Result<(), Errno> {
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
     let access = ProtFlags::READ.union(ProtFlags::WRITE);
     // SAFETY: a new mapping at an address of the kernel's choice, which nothing else uses.
@@ -131,7 +131,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write_all(&file, bytes)
 }
 
-fn write_all(file: &Opened, mut bytes: &[u8]) -> io::Result<()> {
+fn write_all(file: &LibraryFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         let n =
             without_signals(|| Ok(rustix::io::retry_on_intr(|| rustix::io::write(file, bytes))?))?;
@@ -202,10 +202,10 @@ mod tests {
         // One that is long enough, but has holes.
         std::fs::File::create(&path).unwrap().set_len(LEN).unwrap();
         for _ in 0..2 {
-            let found = rustix::fs::fstat(open_long(&path, LEN).unwrap()).unwrap();
+            let metadata = rustix::fs::fstat(open_long(&path, LEN).unwrap()).unwrap();
             assert!(
-                found.st_size as u64 == LEN && found.st_blocks as u64 * 512 >= LEN,
-                "{found:?}"
+                metadata.st_size as u64 == LEN && metadata.st_blocks as u64 * 512 >= LEN,
+                "{metadata:?}"
             );
             std::fs::remove_file(&path).unwrap();
         }

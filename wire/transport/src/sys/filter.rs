@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use libc::sock_filter;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
-use super::fd::Opened;
+use super::fd::LibraryFd;
 use crate::Errno;
 
 /// Number of filters on this process, inherited or installed; in strict mode, which allows nothing,
@@ -24,7 +24,7 @@ pub fn installed() -> Option<u32> {
 
 fn read_status() -> Result<Vec<u8>, Errno> {
     let flags = OFlags::RDONLY.union(OFlags::CLOEXEC);
-    let file = Opened::from(openat(CWD, c"/proc/self/status", flags, Mode::empty())?);
+    let file = LibraryFd::from(openat(CWD, c"/proc/self/status", flags, Mode::empty())?);
     let mut status = Vec::new();
     let mut piece = [0; 1024];
     loop {
@@ -181,9 +181,9 @@ fn lets_through(program: &[sock_filter], number: libc::c_long, first: [Option<u6
         }
     };
     let mut steps = 0;
-    let mut ways = vec![State { at: 0, a: Some(0), x: Some(0), memory: [Some(0); 16] }];
+    let mut branches = vec![State { at: 0, a: Some(0), x: Some(0), memory: [Some(0); 16] }];
     let mut seen = BTreeSet::new();
-    while let Some(state) = ways.pop() {
+    while let Some(state) = branches.pop() {
         if !seen.insert(state) {
             continue;
         }
@@ -192,8 +192,8 @@ fn lets_through(program: &[sock_filter], number: libc::c_long, first: [Option<u6
             return false;
         };
         match state.step(*instruction, load) {
-            Step::On(next) => ways.push(next),
-            Step::Either(yes, no) => ways.extend([yes, no]),
+            Step::On(next) => branches.push(next),
+            Step::Either(yes, no) => branches.extend([yes, no]),
             Step::End(true) => {}
             Step::End(false) => return false,
         }
@@ -248,14 +248,14 @@ impl State {
                 let operand = if code & 0x08 == 0 { Some(k) } else { self.x };
                 let [yes, no] =
                     [jt, jf].map(|jump| State { at: self.at + usize::from(jump), ..self });
-                let known = self.a.zip(operand).map(|(a, operand)| match code & 0xf0 {
+                let value = self.a.zip(operand).map(|(a, operand)| match code & 0xf0 {
                     0x10 => Some(a == operand),
                     0x20 => Some(a > operand),
                     0x30 => Some(a >= operand),
                     0x40 => Some(a & operand != 0),
                     _ => None,
                 });
-                return match known {
+                return match value {
                     Some(Some(true)) => Step::On(yes),
                     Some(Some(false)) => Step::On(no),
                     Some(None) => Step::End(false),

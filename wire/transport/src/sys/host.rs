@@ -1,12 +1,15 @@
 //! The host's resources: processors, load, descriptors, users.
 
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::time::ClockId;
 
-use super::fd::Placed;
+use super::fd::PrivateFd;
 use super::limit;
 
 /// Number of processors that this process may run on.
@@ -37,10 +40,20 @@ pub fn is_gnu_loader(name: &[u8]) -> bool {
     [&b"ld-linux"[..], b"ld64.so", b"ld.so"].iter().any(|start| name.starts_with(start))
 }
 
+/// Whether this is a directory, and no link to one, that belongs to the user and that nobody else
+/// can enter.
+///
+/// # Errors
+/// Those of lstat(2).
+pub fn is_private(directory: &Path) -> io::Result<bool> {
+    let about = std::fs::symlink_metadata(directory)?;
+    Ok(about.is_dir() && about.uid() == user() && about.mode() & 0o077 == 0)
+}
+
 /// The content of a small text file that belongs to the user and that nobody else may write. No
 /// cancellation point, unlike [`std::fs`].
 #[must_use]
-pub fn read_own_file(path: &std::path::Path) -> Option<String> {
+pub fn read_own_file(path: &Path) -> Option<String> {
     use rustix::fs::OFlags;
     const MOST: usize = 4096;
     let file = super::file::open(path, OFlags::RDONLY.union(OFlags::NONBLOCK), 0).ok()?;
@@ -100,8 +113,8 @@ fn processors_to_wait_on() -> usize {
     static TAKEN: AtomicU64 = AtomicU64::new(0);
     static READ: AtomicUsize = AtomicUsize::new(0);
     let now = read_clock(ClockId::MonotonicCoarse);
-    let taken = TAKEN.load(Ordering::Relaxed);
-    if taken != 0 && now.wrapping_sub(taken) < READING {
+    let read_at = TAKEN.load(Ordering::Relaxed);
+    if read_at != 0 && now.wrapping_sub(read_at) < READING {
         return READ.load(Ordering::Relaxed);
     }
     let processors = processors();
@@ -116,9 +129,9 @@ fn processors_to_wait_on() -> usize {
 /// Number of online processors of the whole machine.
 fn online() -> usize {
     static ONLINE: AtomicUsize = AtomicUsize::new(0);
-    let known = ONLINE.load(Ordering::Relaxed);
-    if known != 0 {
-        return known;
+    let cached = ONLINE.load(Ordering::Relaxed);
+    if cached != 0 {
+        return cached;
     }
     // SAFETY: sysconf has no preconditions.
     let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
@@ -132,12 +145,12 @@ fn online() -> usize {
 /// one would take, for a moment, the number that the application has just closed and relies on.
 fn runnable_threads() -> Option<usize> {
     use rustix::fs::{Mode, OFlags};
-    static LOAD: OnceLock<Option<Placed>> = OnceLock::new();
+    static LOAD: OnceLock<Option<PrivateFd>> = OnceLock::new();
     let open = || {
         let file =
             rustix::fs::open(c"/proc/loadavg", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
                 .ok()?;
-        Placed::new(file).ok()
+        PrivateFd::new(file).ok()
     };
     // Opened before the cell is locked: a child that is forked meanwhile would wait for it for
     // ever.
@@ -171,9 +184,9 @@ pub fn cost_of_nanoseconds() -> u64 {
     // Nobody waits for the measuring thread, which may belong to the parent of this process, or be
     // interrupted.
     static COST: AtomicU64 = AtomicU64::new(0);
-    let known = COST.load(Ordering::Relaxed);
-    if known != 0 {
-        return known;
+    let cached = COST.load(Ordering::Relaxed);
+    if cached != 0 {
+        return cached;
     }
     let readings: [u64; 4] = std::array::from_fn(|_| nanoseconds());
     let costs = readings.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]));

@@ -12,23 +12,23 @@ pub mod filter;
 pub mod futex;
 pub mod grants;
 pub mod host;
-pub mod lease;
 pub mod limit;
-pub mod line;
+pub mod ofd_lock;
 pub mod pair;
 pub mod poll;
 pub mod process;
 pub mod proof;
 #[cfg(feature = "tokio")]
 pub mod reactor;
-pub mod rest;
 pub mod seek;
 mod select;
 pub mod signal;
 pub mod socket;
+pub mod spill;
 pub mod thread;
 pub mod unix;
 mod wait;
+pub mod wake_connection;
 
 pub use call::call;
 pub use fd::Fd;

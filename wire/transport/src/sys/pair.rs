@@ -10,7 +10,7 @@ use rustix::net::{
     listen, socket_with, sockopt,
 };
 
-use super::fd::{Fd, Opened, Placed};
+use super::fd::{Fd, LibraryFd, PrivateFd};
 
 /// Maximum number of strangers that may connect first.
 const STRANGERS: usize = 16;
@@ -20,11 +20,11 @@ const STRANGERS: usize = 16;
 ///
 /// # Errors
 /// Those of the calls that make it.
-pub fn like(like: Fd) -> io::Result<(Placed, Opened)> {
+pub fn like(like: Fd) -> io::Result<(PrivateFd, LibraryFd)> {
     let mut local = SocketAddr::try_from(getsockname(like.borrow())?)?;
     local.set_port(0);
     let family = if local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let new = || -> io::Result<Opened> {
+    let new = || -> io::Result<LibraryFd> {
         Ok(socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?.into())
     };
     let listener = new()?;
@@ -34,11 +34,11 @@ pub fn like(like: Fd) -> io::Result<(Placed, Opened)> {
     // Between two sockets of one host, this does not wait.
     connect(&theirs, &getsockname(&listener)?)?;
     for _ in 0..=STRANGERS {
-        let ours: Opened = accept_with(&listener, SocketFlags::CLOEXEC)?.into();
+        let ours: LibraryFd = accept_with(&listener, SocketFlags::CLOEXEC)?.into();
         if getpeername(&ours)? == Some(getsockname(&theirs)?) {
             sockopt::set_tcp_nodelay(&ours, true)?;
             imitate(&theirs, like)?;
-            return Ok((Placed::place(ours)?, theirs));
+            return Ok((PrivateFd::place(ours)?, theirs));
         }
     }
     Err(io::ErrorKind::ConnectionRefused.into())
@@ -48,12 +48,12 @@ pub fn like(like: Fd) -> io::Result<(Placed, Opened)> {
 ///
 /// # Errors
 /// Those of socket(2).
-pub fn unconnected(like: Fd) -> io::Result<Opened> {
+pub fn unconnected(like: Fd) -> io::Result<LibraryFd> {
     let family = sockopt::socket_domain(like.borrow())?;
     Ok(socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?.into())
 }
 
-fn imitate(to: &Opened, from: Fd) -> io::Result<()> {
+fn imitate(to: &LibraryFd, from: Fd) -> io::Result<()> {
     let from = from.borrow();
     sockopt::set_tcp_nodelay(to, sockopt::tcp_nodelay(from)?)?;
     sockopt::set_socket_keepalive(to, sockopt::socket_keepalive(from)?)?;

@@ -1,15 +1,17 @@
 //! Processes of the library's own: copies of the caller that nobody has to wait for.
 
+use std::collections::BTreeSet;
 use std::ffi::CStr;
-use std::io::ErrorKind;
+use std::io;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
 use super::{Fd, call, file, thread};
 use crate::Errno;
 
-/// A copy of this process with this thread alone, by clone(2): no handler of pthread_atfork(3) runs,
-/// no SIGCHLD reports its end, and only waits with __WALL find it. Returns its id; 0 in the copy.
+/// A copy of this process with this thread alone, by clone(2): no handler of pthread_atfork(3)
+/// runs, no SIGCHLD reports its end, and only waits with __WALL find it. Returns its id; 0 in the
+/// copy.
 ///
 /// # Errors
 /// Those of clone(2).
@@ -23,8 +25,8 @@ pub unsafe fn copy() -> Result<i32, Errno> {
     unsafe { call(libc::SYS_clone, [0; 6]) }.map(|pid| pid as i32)
 }
 
-/// Whether the first child of this process would be the first one of a namespace of processes, which
-/// ends when that child does: after unshare(CLONE_NEWPID).
+/// Whether the first child of this process would be the first one of a namespace of processes,
+/// which ends when that child does: after unshare(CLONE_NEWPID).
 #[must_use]
 pub fn begins_namespace() -> bool {
     let space = |name: &str| rustix::fs::stat(format!("/proc/thread-self/ns/{name}"));
@@ -39,48 +41,107 @@ pub fn begins_namespace() -> bool {
 /// Whether a process has a socket with this inode; `None` if that cannot be seen.
 #[must_use]
 pub fn has_socket(pid: u32, inode: u64) -> Option<bool> {
-    const LOOKS: usize = 3;
-    let numbers = format!("/proc/{pid}/fd");
+    let process = format!("/proc/{pid}");
     let socket = format!("socket:[{inode}]");
-    for _ in 0..LOOKS {
-        let names = file::names(numbers.as_ref()).unwrap_or_default();
-        if names.is_empty() {
-            // Dead processes have none, nor have kernel threads. Those of others are hidden, or
-            // their first thread has ended.
-            let has_none = !thread::process_is_alive(pid) || thread::is_of_kernel(pid);
-            return has_none.then_some(false);
+    let listed = |thread: &str| lists(&format!("{process}{thread}/fd"), &socket);
+    if let Some(has) = listed("").ok()? {
+        return Some(has);
+    }
+    // Nor do the other threads list any, unless the first one has ended before them.
+    let threads = file::names(format!("{process}/task").as_ref()).unwrap_or_default();
+    if threads.is_empty() && thread::process_is_alive(pid) {
+        // It is hidden (hidepid in proc(5)).
+        return None;
+    }
+    for thread in threads.iter().filter_map(|name| name.to_str()) {
+        if listed(&format!("/task/{thread}")).ok()? == Some(true) {
+            return Some(true);
         }
+    }
+    Some(false)
+}
+
+/// Whether this process has a socket with this inode at another number than this one. True if that
+/// cannot be seen.
+#[must_use]
+pub fn has_socket_beside(number: Fd, inode: u64) -> bool {
+    const NUMBERS: &str = "/proc/thread-self/fd";
+    let socket = format!("socket:[{inode}]");
+    let numbers = file::names(NUMBERS.as_ref()).unwrap_or_default();
+    let is_other = |name: &&std::ffi::OsString| name.to_str() != Some(&*number.raw().to_string());
+    numbers.is_empty()
+        || numbers.iter().filter(is_other).any(|name| {
+            let file = std::fs::read_link(Path::new(NUMBERS).join(name));
+            file.is_ok_and(|file| file.as_os_str() == socket.as_str())
+        })
+}
+
+/// Whether a directory of descriptors lists this file; `None` if it lists nothing, as for a thread
+/// that has ended or is the kernel's.
+///
+/// # Errors
+/// Those of open(2) and readlink(2), for what is hidden.
+fn lists(directory: &str, file: &str) -> io::Result<Option<bool>> {
+    // Each look finds a number that stays open. A process may open and close files all the time, but
+    // does not move a socket to an earlier number during all of these.
+    const LOOKS: usize = 20;
+    let is_gone = |error: &io::Error| {
+        [Errno::NOENT, Errno::SRCH]
+            .map(|gone| Some(gone.raw_os_error()))
+            .contains(&error.raw_os_error())
+    };
+    for _ in 0..LOOKS {
+        let names = match file::names(directory.as_ref()) {
+            Ok(names) if names.is_empty() => return Ok(None),
+            Err(error) if is_gone(&error) => return Ok(None),
+            names => names?,
+        };
         let mut has_changed = false;
         for name in names {
-            match std::fs::read_link(Path::new(&numbers).join(name)) {
-                Ok(file) if file.as_os_str() == socket.as_str() => return Some(true),
-                Ok(_) => {}
-                // A socket at a closed number may have moved to an earlier one.
-                Err(error) if error.kind() == ErrorKind::NotFound => has_changed = true,
-                Err(_) => return None,
+            match std::fs::read_link(Path::new(directory).join(name)) {
+                Ok(path) if path.as_os_str() == file => return Ok(Some(true)),
+                Err(error) if is_gone(&error) => has_changed = true,
+                path => _ = path?,
             }
         }
         if !has_changed {
-            return Some(false);
+            break;
         }
     }
-    None
+    Ok(Some(false))
 }
 
 /// Whether a process other than this one, whose name is not `but`, has inherited a socket with this
 /// inode. True if that cannot be seen. Looks through the descriptors of all processes.
 #[must_use]
 pub fn socket_is_elsewhere(inode: u64, but: Option<&CStr>) -> bool {
+    const LOOKS: usize = 20;
     let is_but = |pid: u32| {
         let name = file::read(format!("/proc/{pid}/comm").as_ref()).unwrap_or_default();
         but.is_some_and(|but| name.strip_suffix(b"\n") == Some(but.to_bytes()))
     };
-    // The first process of all has inherited nothing, and is often hidden.
+    // The first process of all has inherited nothing, and its descriptors are often hidden.
     let holds = |pid: u32| has_socket(pid, inode).unwrap_or(pid != 1);
-    let names = file::names("/proc".as_ref()).unwrap_or_default();
-    let mut processes = names.iter().filter_map(|name| name.to_str()?.parse::<u32>().ok());
-    names.is_empty()
-        || processes.any(|pid| pid != thread::process_id() && holds(pid) && !is_but(pid))
+    let mut seen = BTreeSet::from([thread::process_id()]);
+    // One that ends meanwhile may have started another, which has the socket.
+    for _ in 0..LOOKS {
+        let names = file::names("/proc".as_ref()).unwrap_or_default();
+        let listed = names.iter().filter_map(|name| name.to_str()?.parse::<u32>().ok());
+        let listed: BTreeSet<u32> = listed.collect();
+        if !listed.contains(&1) {
+            // Those of others are hidden (hidepid in proc(5)), or there is no /proc.
+            return true;
+        }
+        let fresh = &listed - &seen;
+        if fresh.iter().any(|pid| holds(*pid) && !is_but(*pid)) {
+            return true;
+        }
+        if fresh.is_empty() {
+            return false;
+        }
+        seen.extend(fresh);
+    }
+    true
 }
 
 /// Waits until a [`copy`] has ended; returns its status, unless another thread has waited for it.

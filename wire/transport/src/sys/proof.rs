@@ -21,7 +21,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::getpid;
 
 use super::call;
-use super::fd::{Fd, Opened, Placed};
+use super::fd::{Fd, LibraryFd, PrivateFd};
 use crate::Errno;
 
 /// A socket's number in the kernel: the file system and the inode.
@@ -36,8 +36,8 @@ struct Inode {
 /// # Errors
 /// Those of epoll_create1(2), epoll_ctl(2) and socketpair(2); EMFILE if no number above the
 /// library's floor is free.
-pub fn of(socket: Fd) -> io::Result<Placed> {
-    let set = Placed::new(epoll::create(CreateFlags::CLOEXEC)?)?;
+pub fn of(socket: Fd) -> io::Result<PrivateFd> {
+    let set = PrivateFd::new(epoll::create(CreateFlags::CLOEXEC)?)?;
     let own = own_identity()?.ok_or(rustix::io::Errno::SRCH)?;
     epoll::add(set.as_fd(), socket.borrow(), EventData::new_u64(own), EventFlags::empty())?;
     Ok(set)
@@ -57,13 +57,13 @@ pub fn holds(proof: BorrowedFd<'_>, socket: Fd, number: u64, identity: u64) -> i
     let device = u64::from(rustix::fs::major(device)) << 20 | u64::from(rustix::fs::minor(device));
     let path = format!("/proc/thread-self/fdinfo/{}", proof.as_raw_fd());
     let info =
-        Opened::from(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
+        LibraryFd::from(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
     // An honest set has less text.
     let mut text = [0; 1024];
     let len = rustix::io::read(info.as_fd(), &mut text)?;
     let text = String::from_utf8_lossy(&text[..len]);
     let wanted = (identity, Inode { device, number });
-    Ok(text.split_inclusive('\n').filter_map(target).any(|found| found == wanted))
+    Ok(text.split_inclusive('\n').filter_map(target).any(|target| target == wanted))
 }
 
 /// Whether the kernel accepts `file` as an epoll set, in which `socket` need not be. It checks the
@@ -104,39 +104,40 @@ fn target(line: &str) -> Option<(u64, Inode)> {
 pub fn own_identity() -> io::Result<Option<u64>> {
     let pid = getpid().as_raw_nonzero().get().unsigned_abs();
     // Does not wait: the holder may be a thread of another process, or one that is interrupted.
-    let mut known = KNOWN.try_lock();
-    if let Some((_, identity)) = known.iter().filter_map(|known| **known).find(|of| of.0 == pid) {
+    let mut cached = CACHED.try_lock();
+    if let Some((_, identity)) = cached.iter().filter_map(|cached| **cached).find(|of| of.0 == pid)
+    {
         return Ok(Some(identity));
     }
     let identity = asked_identity(pid)?;
-    if let (Ok(known), Some(identity)) = (&mut known, identity) {
-        **known = Some((pid, identity));
+    if let (Ok(cached), Some(identity)) = (&mut cached, identity) {
+        **cached = Some((pid, identity));
     }
     Ok(identity)
 }
 
 /// This process is the child of a fork, perhaps with the same id, in another pid namespace.
 pub fn after_fork_child() {
-    if let Ok(mut known) = KNOWN.try_lock() {
-        *known = None;
+    if let Ok(mut cached) = CACHED.try_lock() {
+        *cached = None;
     }
 }
 
 /// The id of this process, and its identity: determining it takes three system calls and more for
 /// each connection. A wrong one proves nothing, and keeps connections on TCP.
-static KNOWN: Mutex<Option<(u32, u64)>> = Mutex::new(None);
+static CACHED: Mutex<Option<(u32, u64)>> = Mutex::new(None);
 
 fn asked_identity(pid: u32) -> io::Result<Option<u64>> {
     let (here, there) =
         socketpair(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-    let [here, _there] = [here, there].map(Opened::from);
+    let [here, _there] = [here, there].map(LibraryFd::from);
     // Before Linux 6.5 there is no such option, and others receive the process id.
     let pidfd = peer_pidfd(here.as_fd()).ok();
-    Ok(identity(pidfd.as_ref().map(Opened::as_fd), pid))
+    Ok(identity(pidfd.as_ref().map(LibraryFd::as_fd), pid))
 }
 
 /// The process at the other end of a UNIX socket.
-fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<Opened, Errno> {
+fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<LibraryFd, Errno> {
     /// From linux/socket.h.
     const SO_PEERPIDFD: usize = 77;
     let (mut pidfd, mut len) = (-1i32, size_of::<i32>() as libc::socklen_t);
@@ -145,7 +146,7 @@ fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<Opened, Errno> {
     // SAFETY: the kernel writes an int, and its length.
     unsafe { call(libc::SYS_getsockopt, [at, level, SO_PEERPIDFD, places[0], places[1], 0])? };
     // SAFETY: a new descriptor, which nothing else refers to.
-    Ok(Opened::from(unsafe { OwnedFd::from_raw_fd(pidfd) }))
+    Ok(LibraryFd::from(unsafe { OwnedFd::from_raw_fd(pidfd) }))
 }
 
 /// Identifies a process: the number of its inode in pidfs, which no other process gets (Linux 6.9),

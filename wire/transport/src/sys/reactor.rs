@@ -9,14 +9,14 @@ use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 use tokio::io::{Interest, Ready};
 
 use super::Fd;
-use super::fd::Placed;
+use super::fd::PrivateFd;
 
 /// Another descriptor of a file, which the reactor watches while this lives.
 #[derive(Debug)]
 pub struct Watched(AsyncFd<Own>);
 
 #[derive(Debug)]
-struct Own(Placed);
+struct Own(PrivateFd);
 
 impl AsRawFd for Own {
     fn as_raw_fd(&self) -> RawFd {
@@ -48,7 +48,7 @@ impl Watched {
     }
 
     fn new(fd: Fd, interest: Interest) -> io::Result<Self> {
-        let own = Own(Placed::duplicate(fd)?);
+        let own = Own(PrivateFd::duplicate(fd)?);
         // SAFETY: the descriptor is `own`'s, which gives it to nobody, never changes it, and closes
         // it when it is dropped: after the reactor has forgotten it.
         let watched = unsafe { AsyncFd::register_with_interest(own, interest) };

@@ -72,7 +72,7 @@ const _: () = {
 
 /// The state of a socket of the module.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct State {
+pub struct ModuleState {
     /// Position of the first byte that was neither received nor taken; 0 is the first one after
     /// [`attach`].
     pub head: u64,
@@ -96,10 +96,10 @@ pub fn attach(fd: Fd) -> Result<(), Errno> {
 ///
 /// # Errors
 /// ENOPROTOOPT and others on a socket without the module.
-pub fn state(fd: Fd) -> Result<State, Errno> {
+pub fn state(fd: Fd) -> Result<ModuleState, Errno> {
     let mut extent = Extent { version: VERSION, ..Extent::default() };
     getsockopt(fd, LEVEL, EXTENT, &mut extent)?;
-    Ok(State { head: extent.head, arrived: extent.arrived, holes: extent.holes })
+    Ok(ModuleState { head: extent.head, arrived: extent.arrived, holes: extent.holes })
 }
 
 /// Copies bytes that begin at `position`, as many as have arrived, and leaves them there; does not

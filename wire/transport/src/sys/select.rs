@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::call;
 use super::fd::Fd;
-use super::socket::{self, Ends};
+use super::socket::{self, ClosedEnds};
 use super::wait::{Deadline, Events};
 use crate::Errno;
 
@@ -34,7 +34,7 @@ pub(super) fn wait(
         let slice = if unseen { until.at_most(LOOK) } else { until };
         select(&mut readable, &mut writable, slice)?;
         let rang = readable.has(doorbell);
-        let ends = if unseen { socket::ends(socket) } else { Ends::default() };
+        let ends = if unseen { socket::ends(socket) } else { ClosedEnds::default() };
         let hangup = want.hangup && ends.peers;
         let events = Events {
             read: readable.has(socket),

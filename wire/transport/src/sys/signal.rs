@@ -9,7 +9,6 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::call;
-use super::thread::process_id;
 use crate::Errno;
 
 const fn bit(signal: i32) -> u64 {
@@ -60,12 +59,12 @@ pub(super) struct KernelAction {
 impl KernelAction {
     /// The present action of a signal.
     pub(super) fn of(signal: i32) -> Result<Self, Errno> {
-        let mut found = Self { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: [0; 2] };
+        let mut action = Self { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: [0; 2] };
         let places =
-            [ptr::null::<Self>().expose_provenance(), (&raw mut found).expose_provenance()];
+            [ptr::null::<Self>().expose_provenance(), (&raw mut action).expose_provenance()];
         // SAFETY: the kernel writes a struct that is no larger than this one.
         unsafe { call(libc::SYS_rt_sigaction, [signal as usize, places[0], places[1], 8, 0, 0]) }?;
-        Ok(found)
+        Ok(action)
     }
 
     pub(super) fn mask(&self) -> u64 {
@@ -78,11 +77,11 @@ impl KernelAction {
 /// # Errors
 /// EINVAL if there is no such signal.
 pub fn action(signal: i32) -> Result<Action, Errno> {
-    let found = KernelAction::of(signal)?;
-    Ok(match found.handler {
+    let action = KernelAction::of(signal)?;
+    Ok(match action.handler {
         libc::SIG_DFL => Action::Default,
         libc::SIG_IGN => Action::Ignore,
-        _ => Action::Handler { restarts: found.flags & libc::SA_RESTART as libc::c_ulong != 0 },
+        _ => Action::Handler { restarts: action.flags & libc::SA_RESTART as libc::c_ulong != 0 },
     })
 }
 
@@ -96,8 +95,9 @@ pub(super) fn set_default(signal: i32) {
 
 /// Sends a signal to this thread.
 pub(super) fn raise(signal: i32) {
+    let process = rustix::process::getpid().as_raw_nonzero().get();
     let thread = rustix::thread::gettid().as_raw_nonzero().get();
-    let arguments = [process_id() as usize, thread as usize, signal as usize, 0, 0, 0];
+    let arguments = [process as usize, thread as usize, signal as usize, 0, 0, 0];
     // SAFETY: a process may send itself any signal.
     let _ = unsafe { call(libc::SYS_tgkill, arguments) };
 }

@@ -294,7 +294,7 @@ impl Info {
 
 /// The directions of a connection that have ended.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Ends {
+pub struct ClosedEnds {
     /// The peer's direction.
     pub peers: bool,
     /// All of it.
@@ -303,9 +303,9 @@ pub struct Ends {
 
 /// The directions of a connection that have ended; none if that is not known.
 #[must_use]
-pub fn ends(fd: Fd) -> Ends {
+pub fn ends(fd: Fd) -> ClosedEnds {
     // linux/tcp_states.h: TIME_WAIT, CLOSE, CLOSE_WAIT, LAST_ACK, CLOSING; and CLOSE.
-    tcp_info(fd).map_or(Ends::default(), |info| Ends {
+    tcp_info(fd).map_or(ClosedEnds::default(), |info| ClosedEnds {
         peers: matches!(info.state, 6..=9 | 11),
         both: info.state == 7,
     })
@@ -484,7 +484,7 @@ pub fn user_timeout(fd: Fd) -> Result<u32, Errno> {
 ///
 /// # Errors
 /// Those of getsockopt(2).
-pub fn tells_unread(fd: Fd) -> Result<bool, Errno> {
+pub fn reports_unread(fd: Fd) -> Result<bool, Errno> {
     let mut on: libc::c_int = 0;
     getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INQ, &mut on)?;
     Ok(on != 0)

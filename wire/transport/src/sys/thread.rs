@@ -3,47 +3,75 @@
 #[cfg(not(loom))]
 use std::cell::Cell;
 #[cfg(not(loom))]
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::fs::OFlags;
 
 /// An id of this thread among those of the model, which are one thread to the kernel.
 #[cfg(loom)]
-pub(crate) fn id() -> u32 {
+pub(crate) fn id() -> ThreadId {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
     loom::thread::current().id().hash(&mut hasher);
-    hasher.finish() as u32 >> 2 | 1
+    ThreadId::in_namespace(hasher.finish() as u32 >> 2 | 1, 0)
 }
 
 #[cfg(not(loom))]
 thread_local! {
-    static ID: Cell<u32> = const { Cell::new(0) };
+    static ID: Cell<ThreadId> = const { Cell::new(ThreadId(0)) };
 }
 
-/// The kernel's id of this thread, cached.
+/// The kernel's id of a thread, and in the upper half the low bits of the number of the PID
+/// namespace in which it counts; 0 if that is unknown.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct ThreadId(pub(crate) u64);
+
+impl ThreadId {
+    const NAMESPACE: u32 = 32;
+
+    fn in_namespace(id: u32, namespace: u64) -> Self {
+        Self(u64::from(id) | namespace << Self::NAMESPACE)
+    }
+
+    /// Whether the id means nothing here, or another thread.
+    pub(crate) fn is_stranger(self) -> bool {
+        let here = Self::in_namespace(0, namespace()).0 >> Self::NAMESPACE;
+        let there = self.0 >> Self::NAMESPACE;
+        here != 0 && there != 0 && here != there
+    }
+
+    /// Whether a thread of this namespace with this id exists and can still run.
+    pub(crate) fn is_alive(self) -> bool {
+        let id = self.0 as u32;
+        exists(id) && zombie(id).is_none()
+    }
+}
+
+/// The id of this thread, cached.
 #[cfg(not(loom))]
 #[inline]
-pub(crate) fn id() -> u32 {
+pub(crate) fn id() -> ThreadId {
     ID.with(|id| match id.get() {
-        0 => first_id(id),
-        known => known,
+        ThreadId(0) => first_id(id),
+        id => id,
     })
 }
 
 /// This thread belongs to a child that no handler of pthread_atfork(3) has seen.
 #[cfg(not(loom))]
 pub fn forget_id() {
-    ID.set(0);
+    ID.set(ThreadId(0));
 }
 
 #[cfg(not(loom))]
 #[cold]
-fn first_id(id: &Cell<u32>) -> u32 {
+fn first_id(id: &Cell<ThreadId>) -> ThreadId {
     extern "C" fn forget() {
+        forget_namespace();
         // A thread that is being torn down has no cached id any more, and needs none.
-        let _ = ID.try_with(|id| id.set(0));
+        let _ = ID.try_with(|id| id.set(ThreadId(0)));
     }
     // Not a Once: a child forked while another thread is inside would wait for it for ever.
     // Registering twice does no harm.
@@ -55,8 +83,8 @@ fn first_id(id: &Cell<u32>) -> u32 {
         REGISTERED.store(true, Ordering::Release);
     }
     let new = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
-    id.set(new);
-    new
+    id.set(ThreadId::in_namespace(new, namespace()));
+    id.get()
 }
 
 /// Whether the process has always had only this thread, according to the C library (2.32 and
@@ -75,12 +103,6 @@ pub fn is_only_one() -> bool {
     // SAFETY: null, or a variable of the C library, which is never unloaded, and writes to it only
     // while there is one thread, or when this thread itself ends that.
     !place.is_null() && unsafe { place.read_volatile() } != 0
-}
-
-/// Whether a thread with this id exists and can still run. Ids of other pid namespaces look dead.
-#[must_use]
-pub(crate) fn is_alive(id: u32) -> bool {
-    exists(id) && zombie(id).is_none()
 }
 
 /// Whether a process with this id exists and can still run; false for a process of another pid
@@ -145,16 +167,34 @@ fn stat(id: u32) -> Option<Stat> {
     Some(Stat { is_dead, flags: number(5)?, threads: number(10)? })
 }
 
-/// Whether this is a kernel thread.
-pub(super) fn is_of_kernel(id: u32) -> bool {
-    // PF_KTHREAD of linux/sched.h.
-    stat(id).is_some_and(|stat| stat.flags & 0x0020_0000 != 0)
-}
-
 /// The id of this process.
 #[must_use]
 pub fn process_id() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get().unsigned_abs()
+}
+
+/// The result of [`namespace`], and a bit that says that there is one.
+static NAMESPACE: AtomicU64 = AtomicU64::new(0);
+const KNOWN: u64 = 1 << 63;
+
+/// The inode of this process's PID namespace; 0 without /proc.
+pub(crate) fn namespace() -> u64 {
+    if cfg!(miri) {
+        return 0;
+    }
+    match NAMESPACE.load(Ordering::Relaxed) {
+        0 => {
+            let space = rustix::fs::stat("/proc/self/ns/pid").map_or(0, |space| space.st_ino);
+            NAMESPACE.store(space | KNOWN, Ordering::Relaxed);
+            space
+        }
+        known => known & !KNOWN,
+    }
+}
+
+/// To be called in the child of a fork, which may be in another PID namespace.
+pub fn forget_namespace() {
+    NAMESPACE.store(0, Ordering::Relaxed);
 }
 
 /// A pause between two looks of a spinning loop.

@@ -1,4 +1,5 @@
-//! UNIX sockets that carry descriptors: how two processes meet, and exchange messages in private.
+//! UNIX sockets that carry descriptors: how two processes find each other, and exchange messages in
+//! private.
 
 use std::io::{self, IoSlice};
 use std::mem::size_of;
@@ -11,17 +12,17 @@ use rustix::net::{
     SocketFlags, SocketType, sockopt,
 };
 
-use super::fd::{Fd, Opened, Placed};
+use super::fd::{Fd, LibraryFd, PrivateFd};
 use super::{call, proof, socket};
 use crate::Errno;
 
 /// A bound UNIX datagram socket.
 #[derive(Debug)]
-pub struct DatagramSocket(Placed);
+pub struct DatagramSocket(PrivateFd);
 
 /// One end of a pair of connected sockets.
 #[derive(Debug)]
-pub struct Channel(Placed);
+pub struct Channel(PrivateFd);
 
 /// One datagram as it arrived.
 #[derive(Debug)]
@@ -29,7 +30,7 @@ pub struct Delivery {
     /// Bytes in the buffer.
     pub len: usize,
     /// Descriptors that came along, except those for which this process had no number left.
-    pub descriptors: Vec<Placed>,
+    pub descriptors: Vec<PrivateFd>,
     /// The sender, as the kernel attests.
     pub sender: Option<Sender>,
 }
@@ -50,8 +51,13 @@ pub const DESCRIPTORS: usize = 3;
 
 const TYPE_FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
-fn socket() -> io::Result<Placed> {
-    Placed::new(rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, TYPE_FLAGS, None)?)
+fn socket() -> io::Result<PrivateFd> {
+    PrivateFd::new(rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::DGRAM,
+        TYPE_FLAGS,
+        None,
+    )?)
 }
 
 impl DatagramSocket {
@@ -126,10 +132,10 @@ impl Channel {
     ///
     /// # Errors
     /// Those of socketpair(2); EMFILE if no number above the library's floor is free.
-    pub fn pair() -> io::Result<(Self, Placed)> {
+    pub fn pair() -> io::Result<(Self, PrivateFd)> {
         let (here, there) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, TYPE_FLAGS, None)?;
-        let (here, there) = (Placed::new(here), Placed::new(there));
+        let (here, there) = (PrivateFd::new(here), PrivateFd::new(there));
         let here = here?;
         ask_for_senders(&here)?;
         Ok((Self(here), there?))
@@ -138,7 +144,7 @@ impl Channel {
     /// The end that a peer sent. If it is anything else, sending on it fails, or no message ever
     /// comes.
     #[must_use]
-    pub fn from_peer(end: Placed) -> Self {
+    pub fn from_peer(end: PrivateFd) -> Self {
         Self(end)
     }
 
@@ -188,7 +194,7 @@ const SO_PASSPIDFD: i32 = 76;
 const SCM_PIDFD: i32 = 4;
 
 /// Makes received messages identify their sender.
-fn ask_for_senders(socket: &Placed) -> io::Result<()> {
+fn ask_for_senders(socket: &PrivateFd) -> io::Result<()> {
     sockopt::set_socket_passcred(socket.as_fd(), true)?;
     let on = 1i32.to_ne_bytes();
     match socket::setsockopt_bytes(Fd::from(&socket.as_fd()), SOL_SOCKET, SO_PASSPIDFD, &on) {
@@ -208,7 +214,7 @@ const CONTROL_OF_ONE: usize = size_of::<cmsghdr>()
 
 /// recvmsg(2), without waiting, with room for `room` bytes of control messages. By hand, because
 /// rustix leaves out SCM_PIDFD, and its type for a pid cannot be 0.
-fn receive(socket: &Placed, into: &mut [u8], room: usize) -> io::Result<Option<Delivery>> {
+fn receive(socket: &PrivateFd, into: &mut [u8], room: usize) -> io::Result<Option<Delivery>> {
     // In words, because a header must be aligned.
     let mut control = [0u64; CONTROL / 8];
     let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
@@ -244,7 +250,8 @@ fn receive(socket: &Placed, into: &mut [u8], room: usize) -> io::Result<Option<D
                 || (0..bytes / 4).map(|index| data.cast::<i32>().add(index).read_unaligned());
             match (about.cmsg_level, about.cmsg_type) {
                 (SOL_SOCKET, SCM_RIGHTS) => {
-                    let placed = numbers().map(|number| Placed::new(OwnedFd::from_raw_fd(number)));
+                    let placed =
+                        numbers().map(|number| PrivateFd::new(OwnedFd::from_raw_fd(number)));
                     descriptors.extend(placed.flatten());
                 }
                 (SOL_SOCKET, SCM_CREDENTIALS) if bytes >= size_of::<ucred>() => {
@@ -253,7 +260,7 @@ fn receive(socket: &Placed, into: &mut [u8], room: usize) -> io::Result<Option<D
                 // A negative number is the reason why there is none.
                 (SOL_SOCKET, SCM_PIDFD) => {
                     for number in numbers().filter(|number| *number >= 0) {
-                        pidfd = Some(Opened::from(OwnedFd::from_raw_fd(number)));
+                        pidfd = Some(LibraryFd::from(OwnedFd::from_raw_fd(number)));
                     }
                 }
                 _ => {}

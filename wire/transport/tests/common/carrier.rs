@@ -8,7 +8,7 @@ use seekwire_protocol::Carrier as Which;
 use seekwire_protocol::switch::RxStep;
 use seekwire_transport::Errno;
 use seekwire_transport::iov::{Gather, Scatter};
-use seekwire_transport::queue::{Full, Violation};
+use seekwire_transport::queue::{PublishError, Violation};
 use seekwire_transport::ring::{Receiving, Ring, Wait};
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::poll::{self, Deadline, Events};
@@ -85,10 +85,10 @@ impl Carrier for Tcp {
     }
 }
 
-fn full(full: Full) -> Errno {
+fn full(full: PublishError) -> Errno {
     match full {
-        Full::NoRoom => Errno::AGAIN,
-        Full::Violation(violation) => reset(violation),
+        PublishError::NoRoom => Errno::AGAIN,
+        PublishError::Violation(violation) => reset(violation),
     }
 }
 

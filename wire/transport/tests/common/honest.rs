@@ -11,7 +11,7 @@ use seekwire_protocol::switch::RxStep;
 use seekwire_transport::iov::{Gather, Scatter};
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::mem::{Own, Peer};
-use seekwire_transport::queue::{Answer, Full, QueuePair};
+use seekwire_transport::queue::{PublishError, QueuePair, RecallOutcome};
 
 use super::{Pattern, queues};
 
@@ -34,15 +34,15 @@ pub(crate) enum Operation {
     Borrow(bool, u16),
     /// Use TCP for good, in both directions.
     TcpOnly(bool),
-    /// Ask for a recall; then check whether it was met, or withdraw.
+    /// Ask for a recall; then check whether it was served, or withdraw.
     AskRecall(bool),
     HandOver(bool),
     Withdraw(bool),
-    /// Leave the wish for a recall standing, and stop waiting.
+    /// Leave the request for a recall standing, and stop waiting.
     KeepAsking(bool),
-    /// Meet the peer's wishes without a send; the kernel has room for this many bytes to
+    /// Serve the peer's requests without a send; the kernel has room for this many bytes to
     /// retransmit.
-    Attend(bool, u16),
+    ServicePeer(bool, u16),
     /// Leave the ring as if it were full.
     Overflow(bool),
     Shutdown(bool),
@@ -60,7 +60,7 @@ struct Direction {
     sent: u64,
     received: u64,
     /// Bytes that the receiver discarded, and that came again.
-    voided: u64,
+    discarded: u64,
     corked: bool,
     held: Option<Held>,
     /// A hold that was not released may have ended: the beginning of the next one is unknown.
@@ -95,7 +95,7 @@ struct World {
 }
 
 /// Plays the operations, then reads everything to its end. Returns the numbers of bytes that went
-/// by TCP, by the ring, by TCP after a recall from the ring, and by TCP in vain, to be
+/// by TCP, by the ring, by TCP after a recall from the ring, and discarded from TCP, to be
 /// retransmitted; and how often the receiver found nothing although bytes were held back for it.
 pub(crate) fn play(
     geometries: (Geometry, Geometry),
@@ -119,7 +119,7 @@ pub(crate) fn play(
     }
     for end in [0, 1] {
         while world.ends[1 - end].to_retransmit() > 0 || world.ends[1 - end].wants_attention() {
-            world.step(&Operation::Attend(end == 0, 5000));
+            world.step(&Operation::ServicePeer(end == 0, 5000));
         }
         if world.directions[1 - end].asked {
             world.step(&Operation::HandOver(end == 1));
@@ -131,7 +131,7 @@ pub(crate) fn play(
     }
     let [tcp, ring, back] = world.moved;
     let sum = |count: fn(&Direction) -> u64| world.directions.iter().map(count).sum();
-    [tcp, ring, back, sum(|direction| direction.voided), sum(|direction| direction.hidden)]
+    [tcp, ring, back, sum(|direction| direction.discarded), sum(|direction| direction.hidden)]
 }
 
 static PATTERN: LazyLock<Pattern> = LazyLock::new(|| Pattern::new(3));
@@ -189,17 +189,17 @@ impl World {
                 let direction = &mut self.directions[1 - usize::from(end)];
                 if direction.asked {
                     let rx = self.ends[usize::from(end)].rx();
-                    if rx.keep_asking().expect("the peer is honest") == Answer::Pending {
+                    if rx.keep_asking().expect("the peer is honest") == RecallOutcome::Pending {
                         direction.asked = false;
                     }
                     drop(rx);
                     self.hand_over(end.into(), false);
                 }
             }
-            Operation::Attend(end, room) => {
+            Operation::ServicePeer(end, room) => {
                 let end = usize::from(end);
                 let result = self.ends[end].tx().carrier();
-                assert!(!matches!(result, Err(Full::Violation(_))), "the peer is honest");
+                assert!(!matches!(result, Err(PublishError::Violation(_))), "the peer is honest");
                 self.retransmit(end, room.into());
             }
             Operation::Overflow(end) => {
@@ -217,7 +217,7 @@ impl World {
             | Operation::SendMore(end, _)
             | Operation::Cork(end, _)
             | Operation::InPlace(end, _)
-            | Operation::Attend(end, _)
+            | Operation::ServicePeer(end, _)
             // Its own hold ends then.
             | Operation::Overflow(end)
             | Operation::Shutdown(end) => Some(usize::from(end)),
@@ -235,7 +235,7 @@ impl World {
         }
     }
 
-    /// Checks whether the peer has met the recall. If it has not, the receiver takes nothing off
+    /// Checks whether the peer has served the recall. If it has not, the receiver takes nothing off
     /// the ring until it withdraws or is refused.
     fn hand_over(&mut self, end: usize, gives_up: bool) {
         let direction = &mut self.directions[1 - end];
@@ -244,17 +244,17 @@ impl World {
         }
         let rx = self.ends[end].rx();
         let answer = match rx.answer().expect("the peer is honest") {
-            answer @ Answer::Taken => answer,
-            answer @ (Answer::Pending | Answer::AtWork) if !gives_up => answer,
+            answer @ RecallOutcome::Taken => answer,
+            answer @ (RecallOutcome::Pending | RecallOutcome::AtWork) if !gives_up => answer,
             _ => rx.withdraw().expect("the peer is honest"),
         };
-        if matches!(answer, Answer::Taken | Answer::Refused) {
-            let void = usize::try_from(rx.void_left()).unwrap();
-            direction.tcp.drain(..void);
-            rx.voided(void);
-            direction.voided += void as u64;
+        if matches!(answer, RecallOutcome::Taken | RecallOutcome::Refused) {
+            let discards = usize::try_from(rx.discard_left()).unwrap();
+            direction.tcp.drain(..discards);
+            rx.note_discarded(discards);
+            direction.discarded += discards as u64;
             direction.asked = false;
-            direction.handed_over = answer == Answer::Taken;
+            direction.handed_over = answer == RecallOutcome::Taken;
         }
     }
 
@@ -334,8 +334,8 @@ impl World {
                 self.moved[0] += len as u64;
                 len
             }
-            Err(Full::NoRoom) => 0,
-            Err(Full::Violation(_)) => panic!("an honest peer was taken for a hostile one"),
+            Err(PublishError::NoRoom) => 0,
+            Err(PublishError::Violation(_)) => panic!("an honest peer was taken for a hostile one"),
         };
         let _ = tx.announce();
         direction.sent += sent as u64;

@@ -18,9 +18,9 @@ use seekwire_transport::layout::{
     WANT_RETURNED,
 };
 use seekwire_transport::mem::{Own, OwnMemory, Peer, PeerMemory};
-use seekwire_transport::queue::{self, Full, QueuePair, Rx, Violation};
+use seekwire_transport::queue::{self, PublishError, QueuePair, Rx, Violation};
 use seekwire_transport::seek::{
-    At, Engine, Look, RingSource, SeekOptions, SegmentLoan, SegmentLoans, Source,
+    At, Engine, LookAhead, RingSource, SeekOptions, SegmentLoan, SegmentLoans, Source,
 };
 use seekwire_transport::sys::host;
 
@@ -126,13 +126,13 @@ const KNOWN: [usize; 17] = [
 const MOST_LOOKS: u64 = 300_000;
 
 /// The peer's memory, in which words change while they are read.
-struct Restless {
+struct ChangingMemory {
     memory: Peer,
     looks: Cell<u64>,
     lies: RefCell<VecDeque<(u8, u64)>>,
 }
 
-impl PeerMemory for Restless {
+impl PeerMemory for ChangingMemory {
     fn load(&self, offset: usize, order: Ordering) -> u64 {
         self.looks.set(self.looks.get() + 1);
         assert!(self.looks.get() < MOST_LOOKS, "endless");
@@ -157,7 +157,7 @@ impl PeerMemory for Restless {
 }
 
 struct World {
-    honest: QueuePair<Own, Restless>,
+    honest: QueuePair<Own, ChangingMemory>,
     hostile: QueuePair<Own, Peer>,
     geometry: Geometry,
     peer_geometry: Geometry,
@@ -178,8 +178,8 @@ const MEMORY: usize = 20_000;
 
 /// The ring as the only source of an engine.
 struct WholeRing<'r, 'q> {
-    rx: &'r Rx<'q, Own, Restless>,
-    ring: RingSource<'r, 'q, Own, Restless>,
+    rx: &'r Rx<'q, Own, ChangingMemory>,
+    ring: RingSource<'r, 'q, Own, ChangingMemory>,
 }
 
 impl WholeRing<'_, '_> {
@@ -213,11 +213,16 @@ impl Source for WholeRing<'_, '_> {
         self.ring.receive_small(into, most).map_err(reset)
     }
 
-    fn look(&mut self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<Look, Errno> {
+    fn look(
+        &mut self,
+        ahead: u64,
+        most: u64,
+        into: &mut Scatter<'_, '_>,
+    ) -> Result<LookAhead, Errno> {
         match self.is_at_data() {
             Ok(true) => self.rx.look(ahead, most, into).map_err(reset),
-            Ok(false) => Ok(Look::Ended),
-            Err(Errno::AGAIN) => Ok(Look::Missing),
+            Ok(false) => Ok(LookAhead::Ended),
+            Err(Errno::AGAIN) => Ok(LookAhead::Missing),
             Err(error) => Err(error),
         }
     }
@@ -258,8 +263,8 @@ pub(crate) fn play(ends: (Geometry, Geometry), by_link: bool, operations: &[Oper
         assert_eq!(queue::peer_geometry(&memory, memory.len()), Ok(peer_geometry));
         (own, memory, hostile, None)
     };
-    let restless = Restless { memory, looks: Cell::new(0), lies: RefCell::default() };
-    let honest = QueuePair::new(own, geometry, restless, peer_geometry);
+    let changing = ChangingMemory { memory, looks: Cell::new(0), lies: RefCell::default() };
+    let honest = QueuePair::new(own, geometry, changing, peer_geometry);
     honest.set_ready();
     hostile.set_ready();
     let mut world = World {
@@ -312,8 +317,8 @@ impl World {
         result.ok()
     }
 
-    fn noted_full<T>(&mut self, result: Result<T, Full>) -> Option<T> {
-        self.violations += u64::from(matches!(result, Err(Full::Violation(_))));
+    fn noted_full<T>(&mut self, result: Result<T, PublishError>) -> Option<T> {
+        self.violations += u64::from(matches!(result, Err(PublishError::Violation(_))));
         result.ok()
     }
 
@@ -463,7 +468,7 @@ impl World {
             }
             Operation::Shutdown => {
                 let shut = self.honest.tx().shutdown();
-                assert_ne!(shut, Err(Full::NoRoom), "the end has always room");
+                assert_ne!(shut, Err(PublishError::NoRoom), "the end has always room");
                 self.noted_full(shut);
             }
             Operation::TcpOnly => self.honest.set_tcp_only(),
@@ -627,7 +632,7 @@ impl World {
         &mut self,
         len: u16,
         take: impl FnOnce(
-            &queue::Rx<'_, Own, Restless>,
+            &queue::Rx<'_, Own, ChangingMemory>,
             &mut Scatter<'_, '_>,
         ) -> Result<usize, Violation>,
     ) {

@@ -19,10 +19,10 @@ use seekwire_transport::mem::{Own, Peer, Region};
 use seekwire_transport::queue::{self, QueuePair};
 use seekwire_transport::ring::Ring;
 use seekwire_transport::sys::doorbell::Doorbell;
-use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::fd::PrivateFd;
 
 /// Memory of one end, formatted, and the descriptor for its peer.
-pub(crate) fn memory(geometry: Geometry) -> (Own, Placed) {
+pub(crate) fn memory(geometry: Geometry) -> (Own, PrivateFd) {
     let base = geometry.segment_at(0);
     let created =
         Own::create(geometry.bytes(), base, geometry.segment_size(), geometry.segments()).unwrap();
@@ -68,13 +68,13 @@ pub(crate) fn linked_pair(a: Geometry, b: Geometry) -> (Ring, Ring) {
     let (other, _) = listener.accept().unwrap();
     let doorbells = [one, other].map(|socket| {
         socket.set_nodelay(true).unwrap();
-        Doorbell::across(Placed::new(socket.into()).unwrap(), || None).unwrap()
+        Doorbell::remote_pair(PrivateFd::new(socket.into()).unwrap(), || None).unwrap()
     });
     rings(queues(true, a, b), doorbells)
 }
 
 /// The queue of an end that has `own`; `peer` is the descriptor of its peer's memory.
-pub(crate) fn joined(own: Own, geometry: Geometry, peer: &Placed) -> QueuePair<Own, Peer> {
+pub(crate) fn joined(own: Own, geometry: Geometry, peer: &PrivateFd) -> QueuePair<Own, Peer> {
     let peer = Peer::attach(peer.as_fd(), Geometry::MAX_BYTES).unwrap();
     let peer_geometry = queue::peer_geometry(&peer, peer.len()).unwrap();
     QueuePair::new(own, geometry, peer, peer_geometry)
@@ -85,7 +85,7 @@ pub(crate) fn ring_pair(a: Geometry, b: Geometry) -> (Ring, Ring) {
     let (of_a, of_b) = (Doorbell::new().unwrap(), Doorbell::new().unwrap());
     let lent = |doorbell: &Doorbell| {
         let sent = doorbell.as_fd().try_clone_to_owned().unwrap();
-        Doorbell::from_peer(Placed::new(sent).unwrap()).unwrap()
+        Doorbell::from_peer(PrivateFd::new(sent).unwrap()).unwrap()
     };
     let (to_a, to_b) = (lent(&of_a), lent(&of_b));
     rings(queues(false, a, b), [(of_a, to_b), (of_b, to_a)])

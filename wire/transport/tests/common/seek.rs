@@ -12,7 +12,7 @@ use seekwire_transport::iov::Scatter;
 use seekwire_transport::queue::Violation;
 use seekwire_transport::ring::{Receiving, Ring, Wait};
 use seekwire_transport::seek::{
-    At, Attempt, Engine, Extent, Leader, Look, RingSource, SeekLock, SeekOptions, SeekTcp,
+    At, Attempt, Engine, Extent, Leader, LookAhead, RingSource, SeekLock, SeekOptions, SeekTcp,
     SegmentLoan, SegmentLoans, Sleepers, Source, cost, until_there,
 };
 use seekwire_transport::sys::Fd;
@@ -251,7 +251,7 @@ impl<'r> SeekRing<'r> {
             engine.discard_taken(source)?;
             is_said = q.peer_has_published(q.published_with(engine.needs(attempt)));
             let (then, arrived) = source.ahead()?;
-            let is_there = then == Look::Ended || engine.needs(attempt) <= arrived;
+            let is_there = then == LookAhead::Ended || engine.needs(attempt) <= arrived;
             if !is_there && q.peer_is_full() {
                 if engine.drain(source)? {
                     return Ok(true);
@@ -320,15 +320,15 @@ impl WholeRing<'_, '_> {
     }
 
     /// The number of bytes that are there, and what follows them.
-    fn ahead(&self) -> Result<(Look, u64), Errno> {
+    fn ahead(&self) -> Result<(LookAhead, u64), Errno> {
         let closed = self.ring.queue.peer_has_closed();
         match self.is_at_data() {
             Ok(true) => match self.rx.arrived().map_err(reset)? {
-                (Look::Missing, bytes) if closed => Ok((Look::Ended, bytes)),
+                (LookAhead::Missing, bytes) if closed => Ok((LookAhead::Ended, bytes)),
                 ahead => Ok(ahead),
             },
-            Ok(false) => Ok((Look::Ended, 0)),
-            Err(Errno::AGAIN) => Ok((Look::Missing, 0)),
+            Ok(false) => Ok((LookAhead::Ended, 0)),
+            Err(Errno::AGAIN) => Ok((LookAhead::Missing, 0)),
             Err(error) => Err(error),
         }
     }
@@ -351,15 +351,20 @@ impl Source for WholeRing<'_, '_> {
         self.source.receive_small(into, most).map_err(reset)
     }
 
-    fn look(&mut self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<Look, Errno> {
+    fn look(
+        &mut self,
+        ahead: u64,
+        most: u64,
+        into: &mut Scatter<'_, '_>,
+    ) -> Result<LookAhead, Errno> {
         let closed = self.ring.queue.peer_has_closed();
         match self.is_at_data() {
             Ok(true) => match self.rx.look(ahead, most, into).map_err(reset)? {
-                Look::Missing if closed => Ok(Look::Ended),
+                LookAhead::Missing if closed => Ok(LookAhead::Ended),
                 look => Ok(look),
             },
-            Ok(false) => Ok(Look::Ended),
-            Err(Errno::AGAIN) => Ok(Look::Missing),
+            Ok(false) => Ok(LookAhead::Ended),
+            Err(Errno::AGAIN) => Ok(LookAhead::Missing),
             Err(error) => Err(error),
         }
     }

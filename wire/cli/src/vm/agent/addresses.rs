@@ -12,7 +12,7 @@ pub(super) struct Addresses {
     /// Those of all interfaces.
     own: Vec<IpAddr>,
     /// Those that are published.
-    given: Vec<IpAddr>,
+    configured: Vec<IpAddr>,
 }
 
 impl Addresses {
@@ -22,20 +22,20 @@ impl Addresses {
     /// # Errors
     ///
     /// The system does not list its interfaces.
-    pub(super) fn look(given: &[IpAddr]) -> Result<Self> {
-        let found = getifaddrs().context("cannot list the network's interfaces")?;
-        let found = found.filter(|one| one.flags.contains(InterfaceFlags::IFF_UP));
-        let own: Vec<IpAddr> = found.filter_map(|one| address(&one)).collect();
-        let given = if given.is_empty() {
+    pub(super) fn look(configured: &[IpAddr]) -> Result<Self> {
+        let interfaces = getifaddrs().context("cannot list the network's interfaces")?;
+        let interfaces = interfaces.filter(|one| one.flags.contains(InterfaceFlags::IFF_UP));
+        let own: Vec<IpAddr> = interfaces.filter_map(|one| address(&one)).collect();
+        let configured = if configured.is_empty() {
             own.iter().copied().filter(|address| is_usable(*address)).collect()
         } else {
-            given.to_vec()
+            configured.to_vec()
         };
-        Ok(Self { own, given })
+        Ok(Self { own, configured })
     }
 
-    pub(super) fn given(&self) -> &[IpAddr] {
-        &self.given
+    pub(super) fn configured(&self) -> &[IpAddr] {
+        &self.configured
     }
 
     /// Whether an address belongs to this machine, so that from here it leads nowhere else.
@@ -59,13 +59,13 @@ mod tests {
 
     #[test]
     fn loopback_is_known_and_told_to_nobody() {
-        let found = Addresses::look(&[]).unwrap();
-        assert!(found.is_own("127.0.0.1".parse().unwrap()));
-        assert!(found.is_own("::ffff:127.0.0.1".parse().unwrap()));
-        assert!(found.given().iter().all(|address| is_usable(*address)));
+        let addresses = Addresses::look(&[]).unwrap();
+        assert!(addresses.is_own("127.0.0.1".parse().unwrap()));
+        assert!(addresses.is_own("::ffff:127.0.0.1".parse().unwrap()));
+        assert!(addresses.configured().iter().all(|address| is_usable(*address)));
         let only: IpAddr = "10.0.0.9".parse().unwrap();
-        let found = Addresses::look(&[only]).unwrap();
-        assert_eq!(found.given(), [only]);
-        assert!(!found.is_own(only));
+        let addresses = Addresses::look(&[only]).unwrap();
+        assert_eq!(addresses.configured(), [only]);
+        assert!(!addresses.is_own(only));
     }
 }

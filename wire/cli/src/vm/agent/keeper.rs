@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use seekwire_link::{Definition, Link, LinkError, Peers, Published};
 
-use super::ask::{self, Unproven};
-use super::{Agent, lock, log};
+use super::client::{self, Unproven};
+use super::log::{self, lock};
+use super::shared::Agent;
 
 /// How often the region is read.
 const TICK: Duration = Duration::from_millis(200);
@@ -50,7 +51,7 @@ impl Keeper {
             definition: link.clone(),
             state: state.to_owned(),
             open: None,
-            told: None,
+            reported: None,
         };
         let until = Arc::clone(&stop);
         let run = move || {
@@ -90,28 +91,28 @@ struct Work {
     state: PathBuf,
     open: Option<Open>,
     /// The reported reason why the link is not open.
-    told: Option<String>,
+    reported: Option<String>,
 }
 
 /// A link that this machine is attached to.
 struct Open {
     link: Link,
     /// The data that this machine has published.
-    said: Option<Published>,
+    published: Option<Published>,
     /// The attachment of the other machine, while that has not detached.
     peer: Option<u64>,
     /// The port at which its agent answers.
     port: u16,
     /// The last value of its [`Link::publications`] that was read.
-    heard: u64,
+    publications: u64,
     /// The addresses that it publishes.
-    addresses: BTreeMap<IpAddr, Tried>,
+    addresses: BTreeMap<IpAddr, AddressState>,
     /// The addresses that were given to programs.
-    found: Option<Peers>,
+    proved: Option<Peers>,
 }
 
 /// The state of an address.
-struct Tried {
+struct AddressState {
     is_proved: bool,
     next: Instant,
     failures: u32,
@@ -135,18 +136,18 @@ impl Work {
             return TICK;
         }
         let own = self.agent.published();
-        if open.said.as_ref() != Some(&own) {
+        if open.published.as_ref() != Some(&own) {
             self.agent.publish(&open.link, &own);
-            open.said = Some(own);
+            open.published = Some(own);
         }
         let now = Instant::now();
-        let left = open.hear(&self.agent, now);
+        let left = open.read_publication(&self.agent, now);
         let due = open.due(now);
         let learned = due.and_then(|address| open.prove(address));
-        let found = open.found();
-        if open.found != found {
-            lock(&self.agent.findings).set(&self.definition.name, found.clone());
-            open.found = found;
+        let proved = open.proved();
+        if open.proved != proved {
+            lock(&self.agent.findings).set(&self.definition.name, proved.clone());
+            open.proved = proved;
         }
         // Reported only after the files say it.
         for news in [left, learned].into_iter().flatten() {
@@ -165,7 +166,7 @@ impl Work {
                 lock(&self.agent.findings).set(name, None);
                 lock(&self.agent.links).open.insert(name.clone(), link.clone());
                 log::say(Some(name), format_args!("attached"));
-                self.told = None;
+                self.reported = None;
                 self.open = Some(Open::new(link));
                 return;
             }
@@ -175,14 +176,14 @@ impl Work {
             Err(error) => (error.to_string(), true),
         };
         let (problem, is_wrong) = problem;
-        if self.told.as_ref() != Some(&problem) {
+        if self.reported.as_ref() != Some(&problem) {
             lock(&self.agent.findings).set(name, None);
             if is_wrong {
                 log::complain(Some(name), format_args!("{problem}"));
             } else {
                 log::say(Some(name), format_args!("waits: {problem}"));
             }
-            self.told = Some(problem);
+            self.reported = Some(problem);
         }
     }
 
@@ -198,11 +199,19 @@ impl Work {
 impl Open {
     fn new(link: Link) -> Self {
         let addresses = BTreeMap::new();
-        Self { link, said: None, peer: None, port: 0, addresses, found: None, heard: 0 }
+        Self {
+            link,
+            published: None,
+            peer: None,
+            port: 0,
+            addresses,
+            proved: None,
+            publications: 0,
+        }
     }
 
     /// Reads the other machine's publication. Returns a message if that machine has left.
-    fn hear(&mut self, agent: &Agent, now: Instant) -> Option<String> {
+    fn read_publication(&mut self, agent: &Agent, now: Instant) -> Option<String> {
         let peer = self.link.peer().filter(|peer| !peer.is_detached).map(|peer| peer.token);
         if self.peer != peer {
             let has_left = self.peer.is_some();
@@ -211,20 +220,21 @@ impl Open {
             return has_left.then(|| "the machine at the other end has detached".to_owned());
         }
         // During a change, the previous publication counts.
-        let heard = self.link.publications();
-        let said = self.link.published().filter(|_| peer.is_some())?;
-        self.port = said.port;
+        let publications = self.link.publications();
+        let published = self.link.published().filter(|_| peer.is_some())?;
+        self.port = published.port;
         // It may come from a new agent, after the previous one was killed.
-        if heard != self.heard {
-            self.heard = heard;
-            self.addresses.values_mut().for_each(|tried| tried.next = now);
+        if publications != self.publications {
+            self.publications = publications;
+            self.addresses.values_mut().for_each(|state| state.next = now);
         }
         // An address that both machines have, such as that of a container bridge, leads nowhere
         // else.
-        let is_theirs = |address: &IpAddr| said.port != 0 && !agent.is_own(*address);
-        self.addresses.retain(|address, _| said.addresses.contains(address) && is_theirs(address));
-        for address in said.addresses.iter().copied().filter(is_theirs) {
-            self.addresses.entry(address).or_insert(Tried {
+        let is_theirs = |address: &IpAddr| published.port != 0 && !agent.is_own(*address);
+        self.addresses
+            .retain(|address, _| published.addresses.contains(address) && is_theirs(address));
+        for address in published.addresses.iter().copied().filter(is_theirs) {
+            self.addresses.entry(address).or_insert(AddressState {
                 is_proved: false,
                 next: now,
                 failures: 0,
@@ -236,35 +246,37 @@ impl Open {
 
     /// The address that has waited longest for its turn.
     fn due(&self, now: Instant) -> Option<IpAddr> {
-        let due = self.addresses.iter().filter(|(_, tried)| tried.next <= now);
-        due.min_by_key(|(_, tried)| tried.next).map(|(address, _)| *address)
+        let due = self.addresses.iter().filter(|(_, state)| state.next <= now);
+        due.min_by_key(|(_, state)| state.next).map(|(address, _)| *address)
     }
 
     /// Asks at an address. Returns the news about it, if any.
     fn prove(&mut self, address: IpAddr) -> Option<String> {
-        let proved = ask::prove(&self.link, address, self.port);
+        let proved = client::prove(&self.link, address, self.port);
         let now = Instant::now();
-        let tried = self.addresses.get_mut(&address)?;
+        let state = self.addresses.get_mut(&address)?;
         match proved {
             Ok(()) => {
-                let is_new = !tried.is_proved;
-                *tried = Tried { is_proved: true, next: now + AGAIN, failures: 0, why: None };
+                let is_new = !state.is_proved;
+                *state =
+                    AddressState { is_proved: true, next: now + AGAIN, failures: 0, why: None };
                 is_new.then(|| format!("{address} leads to the machine at the other end"))
             }
             Err(why) => {
-                let is_new = tried.why.as_ref() != Some(&why);
+                let is_new = state.why.as_ref() != Some(&why);
                 let news = is_new.then(|| format!("{address} is not used: {why}"));
-                let wait = RETRY.saturating_mul(1 << tried.failures.min(5)).min(AGAIN);
-                let failures = tried.failures.saturating_add(1);
-                *tried = Tried { is_proved: false, next: now + wait, failures, why: Some(why) };
+                let wait = RETRY.saturating_mul(1 << state.failures.min(5)).min(AGAIN);
+                let failures = state.failures.saturating_add(1);
+                *state =
+                    AddressState { is_proved: false, next: now + wait, failures, why: Some(why) };
                 news
             }
         }
     }
 
     /// The addresses to give to programs; `None` if no address is proved.
-    fn found(&self) -> Option<Peers> {
-        let proved = self.addresses.iter().filter(|(_, tried)| tried.is_proved);
+    fn proved(&self) -> Option<Peers> {
+        let proved = self.addresses.iter().filter(|(_, state)| state.is_proved);
         let addresses: Vec<IpAddr> = proved.map(|(address, _)| *address).collect();
         let peer = self.peer.filter(|_| !addresses.is_empty())?;
         Some(Peers { own: self.link.token(), peer, addresses })

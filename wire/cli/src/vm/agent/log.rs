@@ -8,15 +8,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, poll};
 use seekwire_program::table;
-
-use super::lock;
 
 /// Maximum number of lines of a link at once: more than it has addresses.
 const BURST: u32 = 128;
@@ -36,6 +34,11 @@ struct Log {
 
 static LOG: Log =
     Log { out: Stream::new(), errors: Stream::new(), budgets: Mutex::new(BTreeMap::new()) };
+
+/// Locks, also after a thread has panicked: the guarded value is complete at any time.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Starts the threads that write.
 ///
@@ -245,8 +248,8 @@ mod tests {
     fn who_has_much_to_say_of_a_link_is_heard_for_a_while_and_counted_then() {
         let begin = Instant::now();
         let mut budget = Budget::new(begin);
-        let said = (0..1000).filter(|_| budget.take(begin)).count();
-        assert_eq!((said, budget.left_out), (BURST as usize, 1000 - u64::from(BURST)));
+        let printed = (0..1000).filter(|_| budget.take(begin)).count();
+        assert_eq!((printed, budget.left_out), (BURST as usize, 1000 - u64::from(BURST)));
         assert!(budget.take(begin + EACH) && !budget.take(begin + EACH));
         let later = begin + 3 * EACH;
         assert_eq!((budget.left_at(later), budget.take(later)), (2, true));
@@ -263,8 +266,8 @@ mod tests {
         tell_left_out("a", &mut budget, &stream);
         tell_left_out("a", &mut budget, &stream);
         stream.push("a: attached".to_owned());
-        let said = [stream.next(), stream.next()];
-        assert_eq!(said, ["a: too many lines: 3 were left out", "a: attached"]);
+        let printed = [stream.next(), stream.next()];
+        assert_eq!(printed, ["a: too many lines: 3 were left out", "a: attached"]);
     }
 
     #[test]

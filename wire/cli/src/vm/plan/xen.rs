@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 
 use seekwire_link::Layout;
 
-use super::{Pair, of_machine};
+use super::pairs::{Pair, of_machine};
 
 /// Permitted sizes of a region.
 pub(super) const SIZES: RangeInclusive<u64> = 1 << 20..=256 << 20;
@@ -135,7 +135,7 @@ pub(super) fn render(names: &[String], pairs: &[Pair], size: u64) -> String {
 mod tests {
     use seekwire_link::{Map, Provider, Side};
 
-    use super::super::pairs;
+    use super::super::pairs::pairs;
     use super::*;
 
     fn planned(line: &str, size: u64) -> String {

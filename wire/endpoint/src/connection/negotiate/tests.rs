@@ -32,7 +32,6 @@ fn offer(from: &Connection, to: &Connection) {
 
 #[test]
 fn who_has_forked_since_the_offer_stays_on_tcp_until_it_is_alone() {
-    let _alone = crate::fork::ALONE.lock();
     let ((_a, from), (_b, to)) = ends();
     offer(&from, &to);
     from.before_fork();
@@ -53,11 +52,10 @@ fn who_has_forked_since_the_offer_stays_on_tcp_until_it_is_alone() {
 
 #[test]
 fn who_has_forked_since_both_agreed_keeps_the_peer_off_the_ring() {
-    let _alone = crate::fork::ALONE.lock();
     let ((_a, from), (_b, to)) = ends();
     let bracket = to.enter_plain().unwrap();
     offer(&from, &to);
-    while to.link.get().is_none() {
+    while to.data_path.get().is_none() {
         to.hurry();
         from.hurry();
     }
@@ -74,7 +72,6 @@ fn who_has_forked_since_both_agreed_keeps_the_peer_off_the_ring() {
 
 #[test]
 fn a_fork_that_fails_keeps_nobody_off_the_ring() {
-    let _alone = crate::fork::ALONE.lock();
     let ((_a, from), (_b, to)) = ends();
     for end in [&from, &to] {
         end.before_fork();
@@ -87,16 +84,15 @@ fn a_fork_that_fails_keeps_nobody_off_the_ring() {
     assert_eq!(from.next_carrier(), Ok(Carrier::Ring));
     from.before_fork();
     from.fork_failed();
-    assert!(from.link.get().unwrap().ring.queue.remove_holder(thread::process_id()));
+    assert!(from.data_path.get().unwrap().ring.queue.remove_holder(thread::process_id()));
 }
 
 #[test]
 fn a_connection_that_is_over_when_it_comes_to_the_ring_is_not_said_to_be_bypassed() {
-    let _alone = crate::fork::ALONE.lock();
     let ((a, from), (b, to)) = ends();
     let bracket = to.enter_plain().unwrap();
     offer(&from, &to);
-    while to.link.get().is_none() {
+    while to.data_path.get().is_none() {
         to.hurry();
         from.hurry();
     }
@@ -113,15 +109,14 @@ fn a_connection_that_is_over_when_it_comes_to_the_ring_is_not_said_to_be_bypasse
 
 #[test]
 fn nobody_uses_the_ring_before_it_knows_where_tcp_stands() {
-    let _alone = crate::fork::ALONE.lock();
     let ((_a, from), (_b, to)) = ends();
     let bracket = to.enter_plain().unwrap();
     offer(&from, &to);
-    while to.link.get().is_none() {
+    while to.data_path.get().is_none() {
         to.hurry();
         from.hurry();
     }
-    let queue = &to.link.get().unwrap().ring.queue;
+    let queue = &to.data_path.get().unwrap().ring.queue;
     let half = queue.try_rx().unwrap();
     std::thread::scope(|scope| {
         let last = scope.spawn(|| drop(bracket));

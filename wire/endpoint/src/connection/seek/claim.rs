@@ -47,16 +47,16 @@ impl Claim {
         self.0.word(CHANGES)
     }
 
-    /// Whether the stream is unchanged since the caller's count of changes was `known`.
-    pub(super) fn is_current(&self, known: u64) -> bool {
-        self.changes().load(Ordering::Acquire) == known
+    /// Whether the stream is unchanged since the caller's count of changes was `seen_changes`.
+    pub(super) fn is_current(&self, seen_changes: u64) -> bool {
+        self.changes().load(Ordering::Acquire) == seen_changes
     }
 
     /// Takes the claim, for a caller that may change the stream.
     ///
     /// # Errors
     /// EBUSY when another process has changed it since.
-    pub(super) fn hold(&self, known: u64) -> Result<ClaimGuard<'_>, Errno> {
+    pub(super) fn hold(&self, seen_changes: u64) -> Result<ClaimGuard<'_>, Errno> {
         let me = u64::from(thread::process_id());
         let mut until = None;
         let mut looks = 0;
@@ -84,7 +84,7 @@ impl Claim {
             std::hint::spin_loop();
         }
         let held = ClaimGuard { claim: self, me };
-        if self.is_current(known) { Ok(held) } else { Err(Errno::BUSY) }
+        if self.is_current(seen_changes) { Ok(held) } else { Err(Errno::BUSY) }
     }
 }
 

@@ -8,7 +8,7 @@ use seekwire_transport::sys::socket;
 
 use super::claim::Claim;
 use super::source::ReceivePathSource;
-use super::state::State;
+use super::state::SeekState;
 use crate::connection::state::Connection;
 
 impl Connection {
@@ -26,7 +26,7 @@ impl Connection {
             {
                 return Err(Errno::BUSY);
             }
-            let State { engine, cursor, loans, violation, .. } = state;
+            let SeekState { engine, cursor, loans, violation, .. } = state;
             let mut source = ReceivePathSource {
                 connection: self,
                 path,

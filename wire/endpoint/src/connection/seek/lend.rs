@@ -9,11 +9,11 @@ use seekwire_transport::Errno;
 use seekwire_transport::buffer::zeros;
 use seekwire_transport::iov::Scatter;
 use seekwire_transport::queue::Violation;
-use seekwire_transport::seek::{At, Attempt, Look, SeekOptions, SegmentLoan, cost};
+use seekwire_transport::seek::{At, Attempt, LookAhead, SeekOptions, SegmentLoan, cost};
 
 use super::source::{ReceivePath, ReceivePathSource};
-use super::state::{Seeking, State};
-use crate::connection::limit::Limit;
+use super::state::{SeekState, Seeking};
+use crate::connection::call_limit::Limit;
 use crate::connection::state::Connection;
 
 /// One piece of a [`RangeLoan`].
@@ -183,12 +183,12 @@ impl Connection {
         lent: &mut RangeLoan,
     ) -> Result<Lending, Errno> {
         self.with_path(seeking, false, |state, path, _| {
-            let State { engine, cursor, loans, violation, .. } = state;
+            let SeekState { engine, cursor, loans, violation, .. } = state;
             let attempt = match *begun {
                 Some(attempt) => attempt,
                 None => *begun.insert(engine.begin(at, len as u64, SeekOptions::TAKE)?),
             };
-            let mut stopped = Look::Done;
+            let mut stopped = LookAhead::Done;
             let mut violated = |violated: Violation| {
                 *violation = Some(violated);
                 Errno::CONNRESET
@@ -201,12 +201,12 @@ impl Connection {
                 };
                 engine.lend(&attempt, |ahead, len, front| {
                     stopped = match rx.step().map_err(&mut violated)? {
-                        RxStep::Ring => Look::Done,
-                        RxStep::RingEmpty => Look::Missing,
+                        RxStep::Ring => LookAhead::Done,
+                        RxStep::RingEmpty => LookAhead::Missing,
                         // Before the switch to the ring, nothing on it counts.
-                        _ => Look::Behind(0),
+                        _ => LookAhead::Behind(0),
                     };
-                    if stopped != Look::Done {
+                    if stopped != LookAhead::Done {
                         return Ok(0);
                     }
                     let mut in_a_row = true;
@@ -215,7 +215,7 @@ impl Connection {
                         _ => in_a_row = false,
                     });
                     stopped = there.map_err(&mut violated)?;
-                    if stopped != Look::Done {
+                    if stopped != LookAhead::Done {
                         lent.clear();
                     }
                     lent.loans().for_each(|loan| loans.add(*loan));
@@ -223,9 +223,9 @@ impl Connection {
                 })?
             };
             match stopped {
-                Look::Done => {}
-                Look::Missing => return Ok(Lending::Missing),
-                Look::Ended | Look::Behind(_) => {
+                LookAhead::Done => {}
+                LookAhead::Missing => return Ok(Lending::Missing),
+                LookAhead::Ended | LookAhead::Behind(_) => {
                     return Ok(Lending::Elsewhere(At::Position(attempt.position())));
                 }
             }
@@ -272,7 +272,9 @@ impl Connection {
     /// any time. `None` if the connection is not attached.
     #[must_use]
     pub fn loan_bytes(&self, loan: &SegmentLoan) -> &[AtomicU8] {
-        self.link.get().map_or(&[], |link| link.ring.queue.peer().bytes(loan.offset, loan.len))
+        self.data_path
+            .get()
+            .map_or(&[], |data_path| data_path.ring.queue.peer().bytes(loan.offset, loan.len))
     }
 
     /// Returns a loan, whose bytes are no longer needed.
@@ -297,7 +299,7 @@ impl Connection {
             return Ok(());
         }
         self.with_path(self.seeking(), false, |state, path, front| {
-            let State { engine, cursor, loans: lent, violation, .. } = state;
+            let SeekState { engine, cursor, loans: lent, violation, .. } = state;
             let now = path.get()?;
             // The segment with the front is freed when the front passes it, or by its last loan: by
             // one of the two.

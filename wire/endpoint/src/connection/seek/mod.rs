@@ -27,19 +27,19 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use seekwire_transport::Errno;
 use seekwire_transport::seek::{
-    At, Engine, Extent, KernelCursor, KernelWaits, SeekGuard, SeekLock, SeekOptions, SegmentLoans,
-    Sleepers, Way, until_there,
+    At, Engine, Extent, KernelCursor, KernelWaits, SeekGuard, SeekLock, SeekMethod, SeekOptions,
+    SegmentLoans, Sleepers, until_there,
 };
 use seekwire_transport::sys::poll::Deadline;
 use seekwire_transport::sys::socket;
 
-use super::limit::Limit;
+use super::call_limit::Limit;
 use super::state::Connection;
 use crate::config::Config;
 pub use lend::{LoanPiece, RangeLoan};
 
 use self::source::{LazyReceivePath, ReceivePath, ReceivePathSource};
-use self::state::{Purpose, Seeking, State};
+use self::state::{Purpose, SeekState, Seeking};
 
 impl Connection {
     /// Whether bytes were ever received out of order: then every receive goes through
@@ -50,22 +50,30 @@ impl Connection {
         self.seeking.get().is_some()
     }
 
+    /// The state of seeks, unless a fork has cut a change in two: then its lock may be held for ever.
+    pub(super) fn intact_seeking(&self) -> Option<&Seeking> {
+        self.seeking
+            .get()
+            .map(|seeking| &**seeking)
+            .filter(|it| !it.is_torn.load(Ordering::Relaxed))
+    }
+
     /// The way in which bytes are taken out of the middle of TCP; `None` before the first seek.
     #[must_use]
-    pub fn seek_way(&self) -> Option<Way> {
-        let state = self.seeking.get()?.state.lock().ok()?;
-        state.as_ref().map(|state| state.cursor.way())
+    pub fn seek_method(&self) -> Option<SeekMethod> {
+        let state = self.intact_seeking()?.state.lock().ok()?;
+        state.as_ref().map(|state| state.cursor.method())
     }
 
     /// Bytes that were taken and that the receive path has not passed. Zero if the state cannot be
     /// locked: in a signal handler that interrupted a seek.
     pub(super) fn taken_out_of_order(&self) -> u64 {
-        let seeking = self.seeking.get().filter(|seeking| !seeking.is_torn.load(Ordering::Relaxed));
+        let seeking = self.intact_seeking();
         let taken = |seeking: &Seeking| {
             let state = seeking.state.lock().ok()?;
             state.as_ref().map(|state| state.engine.taken_before_their_turn())
         };
-        seeking.and_then(|seeking| taken(seeking)).unwrap_or(0)
+        seeking.and_then(taken).unwrap_or(0)
     }
 
     /// Bytes that were taken out of the kernel's socket after the front.
@@ -188,7 +196,7 @@ impl Connection {
 
     fn seeking(&self) -> &Seeking {
         let seeking = self.seeking.get_or_init(|| {
-            crate::tuning::apply();
+            crate::seek_threshold::apply();
             Box::new(Seeking {
                 state: SeekLock::new(None),
                 door: OnceLock::new(),
@@ -210,14 +218,14 @@ impl Connection {
 
     /// Locks the state. EBUSY if another process has gone on with the connection; EAGAIN while a
     /// receive that began before the first seek is under way.
-    fn lock<'s>(&self, seeking: &'s Seeking) -> Result<SeekGuard<'s, Option<State>>, Errno> {
+    fn lock<'s>(&self, seeking: &'s Seeking) -> Result<SeekGuard<'s, Option<SeekState>>, Errno> {
         if seeking.is_torn.load(Ordering::Relaxed) {
             return Err(self.refuse());
         }
         let mut guard = seeking.state.lock()?;
         if guard.is_none() {
             // On an attached connection, receives that began earlier hold the lock of the half.
-            let rx = self.attached().map(|link| self.rx(link)).transpose()?;
+            let rx = self.attached().map(|data_path| self.rx(data_path)).transpose()?;
             if let Some(rx) = &rx {
                 // Bytes taken out of the middle must not be retransmitted by TCP.
                 rx.stop_asking();
@@ -230,15 +238,15 @@ impl Connection {
                 self.set_recv_low_water(bytes);
             }
             let totals = self.totals_in_order();
-            *guard = Some(State {
+            *guard = Some(SeekState {
                 engine: Engine::new(totals.rx_tcp + totals.rx_ring, Config::get().seek_memory),
-                cursor: KernelCursor::new(self.fd(), Config::get().seek_way),
+                cursor: KernelCursor::new(self.fd(), Config::get().seek_method),
                 loans: SegmentLoans::default(),
                 waits: KernelWaits::default(),
                 sleepers: Sleepers::default(),
                 shown: false,
                 violation: None,
-                known: 0,
+                seen_changes: 0,
             });
         }
         Ok(guard)
@@ -261,7 +269,7 @@ impl Connection {
         call: impl FnOnce(&mut Engine, &mut ReceivePathSource<'_, '_>) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
         self.with_path(seeking, false, |state, path, front| {
-            let State { engine, cursor, loans, violation, .. } = state;
+            let SeekState { engine, cursor, loans, violation, .. } = state;
             let mut source = ReceivePathSource {
                 connection: self,
                 path,
@@ -290,7 +298,7 @@ impl Connection {
         let mut guard = self.lock(seeking)?;
         let state = guard.as_mut().ok_or(Errno::IO)?;
         self.with_state_for(Purpose::Look, seeking, state, false, |state, path, front| {
-            let State { engine, cursor, loans, violation, .. } = state;
+            let SeekState { engine, cursor, loans, violation, .. } = state;
             let mut source = ReceivePathSource {
                 connection: self,
                 path,
@@ -310,7 +318,7 @@ impl Connection {
         &'c self,
         seeking: &Seeking,
         before_sleep: bool,
-        call: impl FnOnce(&mut State, &LazyReceivePath<'c>, u64) -> Result<R, Errno>,
+        call: impl FnOnce(&mut SeekState, &LazyReceivePath<'c>, u64) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
         let mut guard = self.lock(seeking)?;
         let state = guard.as_mut().ok_or(Errno::IO)?;
@@ -320,9 +328,9 @@ impl Connection {
     fn with_state<'c, R>(
         &'c self,
         seeking: &Seeking,
-        state: &mut State,
+        state: &mut SeekState,
         before_sleep: bool,
-        call: impl FnOnce(&mut State, &LazyReceivePath<'c>, u64) -> Result<R, Errno>,
+        call: impl FnOnce(&mut SeekState, &LazyReceivePath<'c>, u64) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
         self.with_state_for(Purpose::Receive, seeking, state, before_sleep, call)
     }
@@ -331,16 +339,16 @@ impl Connection {
         &'c self,
         purpose: Purpose,
         seeking: &Seeking,
-        state: &mut State,
+        state: &mut SeekState,
         before_sleep: bool,
-        call: impl FnOnce(&mut State, &LazyReceivePath<'c>, u64) -> Result<R, Errno>,
+        call: impl FnOnce(&mut SeekState, &LazyReceivePath<'c>, u64) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
         let claim = match (seeking.claim.get(), purpose) {
             (None, _) => None,
-            (Some(claim), Purpose::Look) if claim.is_current(state.known) => None,
+            (Some(claim), Purpose::Look) if claim.is_current(state.seen_changes) => None,
             (Some(_), Purpose::Look) => return Err(self.refuse()),
             (Some(claim), Purpose::Receive) => {
-                let held = claim.hold(state.known).map_err(|_| self.refuse())?;
+                let held = claim.hold(state.seen_changes).map_err(|_| self.refuse())?;
                 Some((held, state.progress()))
             }
         };
@@ -354,7 +362,7 @@ impl Connection {
         let path = path.entered();
         if let Some((held, before)) = claim {
             if state.progress() != before {
-                state.known = held.changed();
+                state.seen_changes = held.changed();
                 seeking.is_sole.store(true, Ordering::Relaxed);
             }
         }
@@ -370,9 +378,9 @@ impl Connection {
         if now != front {
             seeking.call_leader(state);
             state.sleepers.wake(now);
-            if let Some(ReceivePath::Attached(link, _)) = &path {
-                if link.ring.queue.has_readers() {
-                    link.ring.doorbell.ring();
+            if let Some(ReceivePath::Attached(data_path, _)) = &path {
+                if data_path.ring.queue.has_readers() {
+                    data_path.ring.doorbell.ring();
                 }
             }
         }
@@ -390,7 +398,7 @@ impl Connection {
             self.leave(path, before_sleep);
         }
         match (state.violation.take(), self.attached()) {
-            (Some(violation), Some(link)) => Err(self.violated(link, violation)),
+            (Some(violation), Some(data_path)) => Err(self.violated(data_path, violation)),
             _ => result,
         }
     }

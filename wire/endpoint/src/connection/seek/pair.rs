@@ -8,7 +8,7 @@ use seekwire_protocol::Role;
 use seekwire_transport::sys::Fd;
 
 use crate::connection::state::Connection;
-use crate::connection::terms::SendFlags;
+use crate::connection::types::SendFlags;
 
 /// Long enough never to be reached unless a wake-up was lost.
 pub(super) const LONG: Duration = Duration::from_secs(60);

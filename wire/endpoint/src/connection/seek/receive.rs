@@ -1,7 +1,6 @@
 //! Receiving in order from a connection that is also received from out of order.
 
 use std::io::IoSliceMut;
-use std::sync::atomic::Ordering;
 
 use seekwire_transport::Errno;
 use seekwire_transport::buffer::zeros;
@@ -9,9 +8,9 @@ use seekwire_transport::iov::Scatter;
 use seekwire_transport::seek::{At, Engine, SeekOptions, Source};
 
 use super::state::Seeking;
-use crate::connection::limit::Limit;
+use crate::connection::call_limit::Limit;
 use crate::connection::state::Connection;
-use crate::connection::terms::RecvFlags;
+use crate::connection::types::RecvFlags;
 
 impl Connection {
     /// [`Connection::recv`] of a seeking connection.
@@ -108,11 +107,11 @@ impl Connection {
 
     /// Asks the engine about an error that it keeps. `None` if there is no engine, or if it cannot
     /// be locked: in a signal handler that interrupted a seek.
-    pub(in crate::connection) fn with_late<R>(
+    pub(in crate::connection) fn with_engine_if_free<R>(
         &self,
         ask: impl FnOnce(&mut Engine) -> R,
     ) -> Option<R> {
-        let seeking = self.seeking.get().filter(|seeking| !seeking.is_torn.load(Ordering::Relaxed));
+        let seeking = self.intact_seeking();
         let mut state = seeking?.state.lock().ok()?;
         state.as_mut().map(|state| ask(&mut state.engine))
     }

@@ -12,13 +12,13 @@ use seekwire_transport::mem::{Own, Peer};
 use seekwire_transport::queue::{Rx, Violation};
 use seekwire_transport::ring::Receiving;
 use seekwire_transport::seek::{
-    KernelCursor, KernelSource, Look, RingSource, SegmentLoans, Source, Take, cost,
+    KernelCursor, KernelSource, LookAhead, RingSource, SegmentLoans, Source, Take, cost,
 };
 use seekwire_transport::sys::poll::{self, Events};
 use seekwire_transport::sys::socket::{self, KernelRecv};
 
-use crate::connection::link::Link;
-use crate::connection::next::{Next, between_looks};
+use crate::connection::data_path::DataPath;
+use crate::connection::next_source::{NextSource, between_looks};
 use crate::connection::plain::Plain;
 use crate::connection::state::Connection;
 
@@ -27,7 +27,7 @@ pub(super) enum ReceivePath<'c> {
     /// The kernel's socket alone.
     Plain(Plain<'c>),
     /// The receiving half, which knows the source of the next byte.
-    Attached(&'c Link, Receiving<'c>),
+    Attached(&'c DataPath, Receiving<'c>),
 }
 
 /// A [`ReceivePath`] that is entered when it is first needed: bytes in library memory need none.
@@ -73,33 +73,33 @@ impl Connection {
         if let Some(plain) = self.enter_plain() {
             return Ok(ReceivePath::Plain(plain));
         }
-        let link = self.attached().ok_or(Errno::NOTCONN)?;
-        if link.is_violated() {
+        let data_path = self.attached().ok_or(Errno::NOTCONN)?;
+        if data_path.is_violated() {
             return Err(Errno::CONNRESET);
         }
-        Ok(ReceivePath::Attached(link, self.rx(link)?))
+        Ok(ReceivePath::Attached(data_path, self.rx(data_path)?))
     }
 
     /// The kernel's socket reports the end of the stream. That is not its end if this library has
     /// received the error that ended it.
     fn believe_end(&self) -> Result<(), Errno> {
-        self.attached().and_then(Link::take_untold).map_or(Ok(()), Err)
+        self.attached().and_then(DataPath::take_kept_error).map_or(Ok(()), Err)
     }
 
     /// Announces to the peer the bytes that were taken.
     pub(super) fn leave(&self, path: ReceivePath<'_>, before_sleep: bool) {
-        let ReceivePath::Attached(link, rx) = path else { return };
+        let ReceivePath::Attached(data_path, rx) = path else { return };
         if before_sleep {
             rx.before_sleep();
         }
         drop(rx);
-        self.show_received(link);
+        self.show_received(data_path);
     }
 }
 
 impl<'s, 'c> ReceivePathSource<'s, 'c> {
     fn is_on_ring(&self) -> bool {
-        self.connection.attached().is_some_and(|link| link.ring.queue.rx_on_ring())
+        self.connection.attached().is_some_and(|data_path| data_path.ring.queue.rx_on_ring())
     }
 
     fn kernel(&mut self) -> KernelSource<'_> {
@@ -121,19 +121,23 @@ impl<'s, 'c> ReceivePathSource<'s, 'c> {
     }
 
     /// Where the stream goes on. With `asks_kernel`, an empty ring is the end if TCP has ended.
-    fn step<'r>(&mut self, rx: &'r Rx<'c, Own, Peer>) -> Result<Next<'r, 'c>, Errno> {
+    fn step<'r>(&mut self, rx: &'r Rx<'c, Own, Peer>) -> Result<NextSource<'r, 'c>, Errno> {
         let mut kernel_has_news = false;
         loop {
-            let next = Next::of(rx);
+            let next = NextSource::of(rx);
             let next = self.checked(next)?;
-            if !(matches!(next, Next::Empty) && self.asks_kernel) {
+            if !(matches!(next, NextSource::Empty) && self.asks_kernel) {
                 return Ok(next);
             }
             if kernel_has_news {
-                return Ok(if self.kernel_says_end()? { Next::End } else { Next::Empty });
+                return Ok(if self.kernel_says_end()? {
+                    NextSource::End
+                } else {
+                    NextSource::Empty
+                });
             }
             if !self.kernel_has_news()? {
-                return Ok(Next::Empty);
+                return Ok(NextSource::Empty);
             }
             kernel_has_news = true;
         }
@@ -156,7 +160,10 @@ impl<'s, 'c> ReceivePathSource<'s, 'c> {
     fn kernel_says_end(&mut self) -> Result<bool, Errno> {
         match socket::recv(self.connection.fd(), &mut [0], KernelRecv::PEEK) {
             // Bytes that the peer held back come before the end: the next look finds them.
-            Ok(0) => Ok(!self.connection.attached().is_some_and(|link| link.ring.queue.unhold())),
+            Ok(0) => Ok(!self
+                .connection
+                .attached()
+                .is_some_and(|data_path| data_path.ring.queue.unhold())),
             Ok(_) => {
                 *self.violation = Some(Violation);
                 Err(Errno::CONNRESET)
@@ -168,8 +175,8 @@ impl<'s, 'c> ReceivePathSource<'s, 'c> {
 
     /// Whether the next bytes can be received at once, by the other carrier.
     fn goes_on_elsewhere(&self) -> bool {
-        let Ok(ReceivePath::Attached(link, rx)) = self.path.get() else { return false };
-        link.ring.queue.has_record()
+        let Ok(ReceivePath::Attached(data_path, rx)) = self.path.get() else { return false };
+        data_path.ring.queue.has_record()
             && match rx.step() {
                 Ok(RxStep::Ring) => true,
                 Ok(RxStep::Tcp(_) | RxStep::TcpUnbounded) => {
@@ -190,11 +197,11 @@ impl<'s, 'c> ReceivePathSource<'s, 'c> {
         let n = received(&result);
         match self.path.get()? {
             ReceivePath::Plain(bracket) => bracket.received(n as usize),
-            ReceivePath::Attached(link, rx) => {
+            ReceivePath::Attached(data_path, rx) => {
                 rx.received_by_tcp(n as usize);
                 // Bytes that the peer put on the ring after these can be read from now on, and it
                 // rang for them before: waiters have to be woken again.
-                if n == bound && link.ring.queue.has_readers() {
+                if n == bound && data_path.ring.queue.has_readers() {
                     rx.calls().own();
                 }
             }
@@ -216,17 +223,17 @@ impl ReceivePathSource<'_, '_> {
                 ReceivePath::Attached(_, rx) => rx,
             };
             let received = match self.step(rx)? {
-                Next::Ring => {
+                NextSource::Ring => {
                     let received = self.ring(rx).receive(into, most);
                     let n = self.checked(received)?;
                     self.front += n as u64;
                     return Ok(n);
                 }
-                Next::Tcp(bound) => match from_kernel(self, into, bound) {
+                NextSource::Tcp(bound) => match from_kernel(self, into, bound) {
                     Ok(0) => Err(Errno::CONNRESET),
                     received => received,
                 },
-                Next::TcpUnbounded(announced) => {
+                NextSource::TcpUnbounded(announced) => {
                     between_looks();
                     let received = from_kernel(self, into, u64::MAX);
                     drop(announced);
@@ -237,8 +244,8 @@ impl ReceivePathSource<'_, '_> {
                     }
                     received
                 }
-                Next::Empty => Err(Errno::AGAIN),
-                Next::End => Ok(0),
+                NextSource::Empty => Err(Errno::AGAIN),
+                NextSource::End => Ok(0),
             };
             if received == Ok(0) {
                 self.connection.believe_end()?;
@@ -295,7 +302,12 @@ impl Source for ReceivePathSource<'_, '_> {
         Ok(n)
     }
 
-    fn look(&mut self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<Look, Errno> {
+    fn look(
+        &mut self,
+        ahead: u64,
+        most: u64,
+        into: &mut Scatter<'_, '_>,
+    ) -> Result<LookAhead, Errno> {
         let mut kernel_has_news = false;
         loop {
             let rx = match self.path.get()? {
@@ -303,15 +315,15 @@ impl Source for ReceivePathSource<'_, '_> {
                 ReceivePath::Attached(_, rx) => rx,
             };
             return match self.step(rx)? {
-                Next::Ring => {
+                NextSource::Ring => {
                     let begin = into.filled();
                     between_looks();
                     let looked = rx.look(ahead, most, into);
                     match self.checked(looked)? {
-                        Look::Missing if kernel_has_news && self.kernel_says_end()? => {
-                            Ok(Look::Ended)
+                        LookAhead::Missing if kernel_has_news && self.kernel_says_end()? => {
+                            Ok(LookAhead::Ended)
                         }
-                        Look::Missing
+                        LookAhead::Missing
                             if self.asks_kernel
                                 && !kernel_has_news
                                 && self.kernel_has_news()? =>
@@ -323,29 +335,29 @@ impl Source for ReceivePathSource<'_, '_> {
                         look => Ok(look),
                     }
                 }
-                Next::Tcp(bound) if ahead >= bound => Ok(Look::Behind(bound)),
-                Next::Tcp(bound) => {
+                NextSource::Tcp(bound) if ahead >= bound => Ok(LookAhead::Behind(bound)),
+                NextSource::Tcp(bound) => {
                     let here = most.min(bound - ahead);
                     match self.kernel().look(ahead, here, into)? {
-                        Look::Done if here < most => Ok(Look::Behind(bound)),
-                        Look::Behind(bytes) => Ok(Look::Behind(bytes.min(bound))),
-                        Look::Ended => Err(Errno::CONNRESET),
+                        LookAhead::Done if here < most => Ok(LookAhead::Behind(bound)),
+                        LookAhead::Behind(bytes) => Ok(LookAhead::Behind(bytes.min(bound))),
+                        LookAhead::Ended => Err(Errno::CONNRESET),
                         look => Ok(look),
                     }
                 }
-                Next::TcpUnbounded(announced) => {
+                NextSource::TcpUnbounded(announced) => {
                     let begin = into.filled();
                     between_looks();
                     let looked = self.kernel().look(ahead, most, into);
                     drop(announced);
-                    if looked == Ok(Look::Ended) && rx.has_more() {
+                    if looked == Ok(LookAhead::Ended) && rx.has_more() {
                         into.rewind(into.filled() - begin);
                         continue;
                     }
                     looked
                 }
-                Next::Empty => Ok(Look::Missing),
-                Next::End => Ok(Look::Ended),
+                NextSource::Empty => Ok(LookAhead::Missing),
+                NextSource::End => Ok(LookAhead::Ended),
             };
         }
     }
@@ -370,13 +382,13 @@ impl Source for ReceivePathSource<'_, '_> {
             ReceivePath::Attached(_, rx) => rx,
         };
         match self.step(rx)? {
-            Next::Tcp(_) => self.kernel().cut(span),
-            Next::TcpUnbounded(announced) => {
+            NextSource::Tcp(_) => self.kernel().cut(span),
+            NextSource::TcpUnbounded(announced) => {
                 let cut = self.kernel().cut(span);
                 drop(announced);
                 cut
             }
-            Next::Ring | Next::Empty | Next::End => Ok(()),
+            NextSource::Ring | NextSource::Empty | NextSource::End => Ok(()),
         }
     }
 
@@ -388,27 +400,27 @@ impl Source for ReceivePathSource<'_, '_> {
             ReceivePath::Attached(_, rx) => rx,
         };
         match self.step(rx)? {
-            Next::Ring => {
+            NextSource::Ring => {
                 let passed = self.ring(rx).pass(n, true);
                 let n = self.checked(passed)?;
                 self.front += n;
                 Ok(n)
             }
-            Next::Tcp(bound) => {
+            NextSource::Tcp(bound) => {
                 self.by_kernel(bound, |kernel| kernel.discard(n.min(bound)), |n| *n)
             }
-            Next::TcpUnbounded(announced) => {
+            NextSource::TcpUnbounded(announced) => {
                 let discarded = self.by_kernel(u64::MAX, |kernel| kernel.discard(n), |n| *n);
                 drop(announced);
                 discarded
             }
-            Next::Empty | Next::End => Ok(0),
+            NextSource::Empty | NextSource::End => Ok(0),
         }
     }
 
     fn release(&mut self, span: Span, is_taken: &dyn Fn(Span) -> bool) -> Result<(), Errno> {
-        let ReceivePath::Attached(link, rx) = self.path.get()? else { return Ok(()) };
-        if !link.ring.queue.rx_on_ring() {
+        let ReceivePath::Attached(data_path, rx) = self.path.get()? else { return Ok(()) };
+        if !data_path.ring.queue.rx_on_ring() {
             return Ok(());
         }
         let released = self.ring(rx).release(span, is_taken);
@@ -422,36 +434,36 @@ impl Source for ReceivePathSource<'_, '_> {
         };
         // The kernel's socket is not asked for the end: the next receive needs its error, which is
         // reported once.
-        let next = Next::of(rx);
+        let next = NextSource::of(rx);
         match self.checked(next)? {
-            Next::Ring => {
+            NextSource::Ring => {
                 let arrived = rx.arrived();
                 Ok(self.checked(arrived)?.1)
             }
-            Next::Tcp(bound) => Ok(self.kernel().arrived()?.min(bound)),
-            Next::TcpUnbounded(announced) => {
+            NextSource::Tcp(bound) => Ok(self.kernel().arrived()?.min(bound)),
+            NextSource::TcpUnbounded(announced) => {
                 let arrived = self.kernel().arrived();
                 drop(announced);
                 arrived
             }
-            Next::Empty | Next::End => Ok(0),
+            NextSource::Empty | NextSource::End => Ok(0),
         }
     }
 
     fn arrived_in_all(&mut self) -> Result<u64, Errno> {
         let here = self.arrived()?;
-        let ReceivePath::Attached(link, rx) = self.path.get()? else { return Ok(here) };
+        let ReceivePath::Attached(data_path, rx) = self.path.get()? else { return Ok(here) };
         let step = rx.step();
         let elsewhere = match self.checked(step)? {
             RxStep::Ring => {
                 let arrived = rx.arrived();
                 match self.checked(arrived)?.0 {
-                    Look::Behind(_) => (socket::unread(self.connection.fd())? as u64)
-                        .saturating_sub(rx.void_left()),
+                    LookAhead::Behind(_) => (socket::unread(self.connection.fd())? as u64)
+                        .saturating_sub(rx.discard_left()),
                     _ => 0,
                 }
             }
-            RxStep::Tcp(bound) if here >= bound => link.ring.queue.unread() as u64,
+            RxStep::Tcp(bound) if here >= bound => data_path.ring.queue.unread() as u64,
             _ => 0,
         };
         Ok(here + elsewhere)
@@ -463,7 +475,7 @@ impl Source for ReceivePathSource<'_, '_> {
             ReceivePath::Attached(_, rx) => rx,
         };
         match self.step(rx)? {
-            Next::TcpUnbounded(announced) => {
+            NextSource::TcpUnbounded(announced) => {
                 between_looks();
                 let ended = self.kernel().has_ended();
                 drop(announced);
@@ -471,8 +483,8 @@ impl Source for ReceivePathSource<'_, '_> {
                 // looked at.
                 Ok(ended? && !rx.has_more())
             }
-            Next::End => Ok(true),
-            Next::Ring | Next::Tcp(_) | Next::Empty => Ok(false),
+            NextSource::End => Ok(true),
+            NextSource::Ring | NextSource::Tcp(_) | NextSource::Empty => Ok(false),
         }
     }
 

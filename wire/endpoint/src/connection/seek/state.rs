@@ -15,7 +15,7 @@ use super::claim::Claim;
 #[derive(Debug)]
 pub(in super::super) struct Seeking {
     /// `None` while a receive that began before the first seek is under way: it takes bytes unseen.
-    pub(super) state: SeekLock<Option<State>>,
+    pub(super) state: SeekLock<Option<SeekState>>,
     /// Rung at the end of the last such receive, for seeks that wait for that.
     pub(super) door: OnceLock<Doorbell>,
     /// Changes when bytes have moved from the ring or the kernel to library memory, where a sleeper
@@ -45,7 +45,7 @@ pub(in super::super) struct Seeking {
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct SeekState {
     pub(super) engine: Engine,
     pub(super) cursor: KernelCursor,
     pub(super) loans: SegmentLoans,
@@ -56,7 +56,7 @@ pub(super) struct State {
     /// Set if the peer has violated the protocol.
     pub(super) violation: Option<Violation>,
     /// The count of changes ([`Claim`]) that this state has seen.
-    pub(super) known: u64,
+    pub(super) seen_changes: u64,
 }
 
 /// The purpose of a call.
@@ -77,7 +77,7 @@ impl Seeking {
 
     /// Makes the leader, the seek that sleeps on the ring's doorbell, look again. The caller rings
     /// the doorbell.
-    pub(super) fn call_leader(&self, state: &State) {
+    pub(super) fn call_leader(&self, state: &SeekState) {
         self.moves.fetch_add(1, Ordering::Release);
         if state.sleepers.leader(u64::MAX).is_some() {
             self.leader_called.store(true, Ordering::SeqCst);
@@ -93,7 +93,7 @@ impl Seeking {
     }
 }
 
-impl State {
+impl SeekState {
     /// A summary that changes with the stream.
     pub(super) fn progress(&self) -> (u64, u64, u64, usize) {
         let engine = &self.engine;

@@ -10,9 +10,9 @@ use seekwire_transport::sys::poll::{self, Deadline, Events};
 use seekwire_transport::sys::{Fd, socket};
 
 use super::source::{LazyReceivePath, ReceivePath, ReceivePathSource};
-use super::state::{Seeking, State};
+use super::state::{SeekState, Seeking};
 use crate::connection::call::Call;
-use crate::connection::limit::Limit;
+use crate::connection::call_limit::Limit;
 use crate::connection::state::Connection;
 use crate::connection::waiting::ToReceive;
 
@@ -30,7 +30,7 @@ enum How {
 }
 
 /// The state of the stream, locked.
-type StateGuard<'s> = SeekGuard<'s, Option<State>>;
+type StateGuard<'s> = SeekGuard<'s, Option<SeekState>>;
 
 impl Connection {
     /// Sleeps until an attempt may succeed. Returns whether the caller has to ask the kernel's
@@ -83,8 +83,8 @@ impl Connection {
         if seeking.state.is_mine() {
             return Err(Errno::AGAIN);
         }
-        if let Some(link) = self.attached() {
-            self.rx(link)?;
+        if let Some(data_path) = self.attached() {
+            self.rx(data_path)?;
         }
         if seeking.door.get().is_none() {
             let door = Doorbell::new()
@@ -112,12 +112,12 @@ impl Connection {
 
     /// Makes all sleepers for bytes look again.
     pub(in crate::connection) fn wake_seekers(&self) {
-        if let Some(seeking) = self.seeking.get() {
+        if let Some(seeking) = self.intact_seeking() {
             if let Ok(mut guard) = seeking.state.lock() {
                 if let Some(state) = guard.as_mut() {
                     seeking.call_leader(state);
-                    if let Some(link) = self.attached() {
-                        link.ring.doorbell.ring();
+                    if let Some(data_path) = self.attached() {
+                        data_path.ring.doorbell.ring();
                     }
                     state.sleepers.wake(u64::MAX);
                     state.waits.wake_all(self.fd());
@@ -158,8 +158,8 @@ impl Connection {
         };
         let end = state.engine.needed_end(attempt);
         match state.sleepers.leader(end) {
-            Some(leader) => self.follow(seeking, guard, (end, leader), until, call),
-            None => self.lead(seeking, guard, (end, mark), until, call),
+            Some(leader) => self.follow(seeking, guard, end, leader, until, call),
+            None => self.lead(seeking, guard, end, mark, until, call),
         }
     }
 
@@ -179,8 +179,8 @@ impl Connection {
             Err(error) => return Err(error),
         }
         drop(guard);
-        self.attend();
-        self.wait_a_moment(&Limit::known(until), call, None).map(|()| true)
+        self.service_peer();
+        self.wait_a_moment(&Limit::at(until), call, None).map(|()| true)
     }
 
     /// Sleeps on the kernel's socket until it holds the bytes before `end`.
@@ -193,7 +193,7 @@ impl Connection {
         call: &Call<'_>,
     ) -> Result<bool, Errno> {
         let Some(bracket) = self.enter_plain() else { return Ok(false) };
-        let State { engine, cursor, waits, .. } = guard.as_mut().ok_or(Errno::IO)?;
+        let SeekState { engine, cursor, waits, .. } = guard.as_mut().ok_or(Errno::IO)?;
         let sleep = waits.begin(self.fd(), engine.reach(cursor.leaves_holes()), end)?;
         drop(guard);
         let asleep = call.sleep(until);
@@ -202,7 +202,7 @@ impl Connection {
         drop(bracket);
         let mut guard = self.lock(seeking)?;
         let state = guard.as_mut().ok_or(Errno::IO)?;
-        let State { engine, cursor, waits, .. } = &mut *state;
+        let SeekState { engine, cursor, waits, .. } = &mut *state;
         let reach = engine.reach(cursor.leaves_holes());
         let need = reach.bytes_before(sleep.position());
         let is_told = waits.end(self.fd(), reach, sleep, slept.unwrap_or_default());
@@ -228,16 +228,17 @@ impl Connection {
         &self,
         seeking: &Seeking,
         mut guard: StateGuard<'_>,
-        (end, leader): (u64, Leader),
+        end: u64,
+        leader: Leader,
         until: Deadline,
         call: &Call<'_>,
     ) -> Result<bool, Errno> {
         let state = guard.as_mut().ok_or(Errno::IO)?;
         let sleep = state.sleepers.begin(end)?;
         if leader == Leader::Late {
-            if let Some(link) = self.attached() {
+            if let Some(data_path) = self.attached() {
                 seeking.call_leader(state);
-                link.ring.doorbell.ring();
+                data_path.ring.doorbell.ring();
             }
         }
         drop(guard);
@@ -256,12 +257,13 @@ impl Connection {
         &self,
         seeking: &Seeking,
         mut guard: StateGuard<'_>,
-        (end, news): (u64, Option<(Carrier, u64)>),
+        end: u64,
+        news: Option<(Carrier, u64)>,
         until: Deadline,
         call: &Call<'_>,
     ) -> Result<bool, Errno> {
-        let Some(link) = self.attached() else { return Ok(false) };
-        let q = &link.ring.queue;
+        let Some(data_path) = self.attached() else { return Ok(false) };
+        let q = &data_path.ring.queue;
         let state = guard.as_mut().ok_or(Errno::IO)?;
         let front = state.engine.front();
         let wakes_at = state.sleepers.lead(if news.is_some() { front } else { end }, front);
@@ -273,7 +275,7 @@ impl Connection {
         // connection seeks: either they see it, or they are counted and seen here.
         fence(Ordering::SeqCst);
         if self.others_are_called() {
-            link.ring.doorbell.ring();
+            data_path.ring.doorbell.ring();
         }
         let ready = || {
             news.map_or_else(
@@ -282,9 +284,9 @@ impl Connection {
             ) || seeking.moves.load(Ordering::Acquire) != moves
         };
         let carrier = news.map_or(Carrier::Ring, |(carrier, _)| carrier);
-        let wait = ToReceive { carrier, limit: &Limit::known(until), published, among: None };
+        let wait = ToReceive { carrier, limit: &Limit::at(until), published, among: None };
         let slept = self
-            .wait_until(link, &wait, call, ready)
+            .wait_until(data_path, &wait, call, ready)
             .map(|by_socket| by_socket || q.peer_is_shut());
         let guard = self.lock(seeking);
         seeking.leader_called.store(false, Ordering::SeqCst);
@@ -297,11 +299,11 @@ impl Connection {
     /// Moves the bytes that have arrived into library memory.
     fn drain<'c>(
         &'c self,
-        state: &mut State,
+        state: &mut SeekState,
         path: &LazyReceivePath<'c>,
         front: u64,
     ) -> Result<bool, Errno> {
-        let State { engine, cursor, loans, violation, .. } = state;
+        let SeekState { engine, cursor, loans, violation, .. } = state;
         let mut source = ReceivePathSource {
             connection: self,
             path,
@@ -317,13 +319,13 @@ impl Connection {
     /// Opens the window as far as possible. Returns how to wait for the missing bytes.
     fn prepare<'c>(
         &'c self,
-        state: &mut State,
+        state: &mut SeekState,
         path: &LazyReceivePath<'c>,
         front: u64,
         attempt: &Attempt,
         watched: bool,
     ) -> Result<How, Errno> {
-        let State { engine, cursor, loans, violation, .. } = state;
+        let SeekState { engine, cursor, loans, violation, .. } = state;
         // A sleeper on the ring also sleeps on the socket, which reports its own end.
         let mut source = ReceivePathSource {
             connection: self,
@@ -338,13 +340,13 @@ impl Connection {
         if engine.needs(attempt) == 0 {
             return Ok(How::Not);
         }
-        let ReceivePath::Attached(link, rx) = path.get()? else {
+        let ReceivePath::Attached(data_path, rx) = path.get()? else {
             if watched {
                 engine.drain(&mut source)?;
             }
             return Ok(if engine.needs(attempt) == 0 { How::Not } else { How::Kernel });
         };
-        let q = &link.ring.queue;
+        let q = &data_path.ring.queue;
         // The mark is taken before the look at the ring: anything published afterwards is news.
         let mark = q.published_mark();
         if !q.rx_on_ring() {

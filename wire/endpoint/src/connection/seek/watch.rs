@@ -70,9 +70,10 @@ impl Connection {
     /// From now on callers that watch several connections are woken by the ring, if there is one.
     pub(in crate::connection) fn watch_ring(&self) {
         if let Some(seeking) = self.seeking.get() {
-            if let (Some((doorbells, _)), Some(link)) = (seeking.watch.get(), self.attached()) {
+            if let (Some((doorbells, _)), Some(data_path)) = (seeking.watch.get(), self.attached())
+            {
                 if !seeking.is_ring_watched.load(Ordering::Relaxed)
-                    && doorbells.add(&link.ring.doorbell).is_ok()
+                    && doorbells.add(&data_path.ring.doorbell).is_ok()
                 {
                     seeking.is_ring_watched.store(true, Ordering::Relaxed);
                 }

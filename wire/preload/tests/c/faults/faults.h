@@ -85,7 +85,7 @@ void finish(pid_t pid);
 void count_left(const char *what, int other, int round);
 void clear_up(const char *what);
 
-/* places.c: each returns NULL, or the reason why it is impossible. */
+/* limits.c: each returns NULL, or the reason why it is impossible. */
 const char *enter_small_place(enum fault fault);
 void leave_small_place(void);
 void fill_place(void);

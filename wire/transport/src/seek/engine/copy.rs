@@ -6,7 +6,7 @@ use super::drain::Drain;
 use super::state::{Engine, Stopped};
 use crate::Errno;
 use crate::iov::Scatter;
-use crate::seek::source::{Look, Source};
+use crate::seek::source::{LookAhead, Source};
 
 impl Engine {
     /// Copies the bytes of `span` that have arrived into `into`, which holds `begin` other bytes
@@ -30,14 +30,14 @@ impl Engine {
                 });
                 continue;
             }
-            self.say_late()?;
+            self.return_kept_error()?;
             match source.look(at - self.front, span.end - at, into)? {
-                Look::Done => {}
+                LookAhead::Done => {}
                 // An honest source never has to receive 0 bytes first: a hostile ring may have
                 // changed between two looks.
-                Look::Missing | Look::Behind(0) => return Ok(Stopped::Missing),
-                Look::Ended => return Ok(Stopped::Ended),
-                Look::Behind(bytes) => {
+                LookAhead::Missing | LookAhead::Behind(0) => return Ok(Stopped::Missing),
+                LookAhead::Ended => return Ok(Stopped::Ended),
+                LookAhead::Behind(bytes) => {
                     match self.drain_to(source, self.front.saturating_add(bytes))? {
                         Drain::All | Drain::Some => {}
                         Drain::Nothing => return Ok(Stopped::Missing),

@@ -69,10 +69,10 @@ impl Engine {
         receive: impl FnOnce(&mut S, &mut Scatter<'_, '_>, u64) -> Result<usize, Errno>,
     ) -> Result<(usize, usize), Errno> {
         self.discard_taken(source)?;
-        self.say_late()?;
+        self.return_kept_error()?;
         let front = self.front;
         let live = self.holes.live_from(front, u64::MAX - front).map_err(errno)?;
-        let room = self.drained.room(front)?;
+        let room = self.drained.room(front, live.len())?;
         let len = room.len().min(usize::try_from(live.len()).unwrap_or(usize::MAX));
         let into = &mut [IoSliceMut::new(&mut room[..len])];
         let got = receive(source, &mut Scatter::new(into), len as u64);

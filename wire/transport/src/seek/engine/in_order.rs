@@ -66,7 +66,7 @@ impl Engine {
         into: &mut Scatter<'_, '_>,
         dry: &mut bool,
     ) -> Result<usize, Errno> {
-        self.say_late()?;
+        self.return_kept_error()?;
         if self.sizes.is_below(source.bulk_below()) && into.remaining() < CHUNK / 2 {
             match self.drain_once(source) {
                 Err(Errno::NOBUFS) => {}
@@ -108,7 +108,7 @@ impl Engine {
             return Ok(None);
         }
         self.discard_taken(source)?;
-        self.say_late()?;
+        self.return_kept_error()?;
         let mut skip = [0; SKIP];
         let skip = &mut skip[..options.skip as usize];
         let wanted = span.len() - options.skip;
@@ -181,7 +181,7 @@ impl Engine {
             }
             if let Err(error) = copied {
                 self.keep(error);
-                is_over |= self.late.is_some();
+                is_over |= self.kept_error.is_some();
             }
             if ((into.filled() - before) as u64) < live.len() {
                 break;

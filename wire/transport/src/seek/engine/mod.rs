@@ -1,5 +1,5 @@
 //! The engine: the bytes that were taken out of a stream (the holes), those that wait in library
-//! memory, and the way in which bytes are taken. It is the same for every source of bytes.
+//! memory, and the method by which bytes are taken. It is the same for every source of bytes.
 //!
 //! ```text
 //!   position   head                front                     arrived

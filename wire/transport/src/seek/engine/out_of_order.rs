@@ -75,7 +75,7 @@ impl Engine {
                 && into.filled() == 0
                 && span.start >= self.front
             {
-                self.say_late()?;
+                self.return_kept_error()?;
                 match source.take(span.start - self.front, span.len(), options.partial, into)? {
                     Some(Take::Taken(n)) => {
                         return self.took(source, Span { start: span.start, end: span.start + n });

@@ -4,7 +4,7 @@ use seekwire_protocol::span::Span;
 
 use super::state::{Attempt, Engine};
 use crate::Errno;
-use crate::seek::Extent;
+use crate::seek::request::Extent;
 use crate::seek::source::Source;
 
 impl Engine {

@@ -4,9 +4,9 @@ use seekwire_protocol::holes::{HoleError, Holes};
 use seekwire_protocol::span::Span;
 
 use crate::Errno;
-use crate::seek::SeekOptions;
 use crate::seek::cost::Average;
 use crate::seek::drained::Drained;
+use crate::seek::request::SeekOptions;
 
 /// The state of one stream that is received out of order. For one caller at a time.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub struct Engine {
     pub(super) moved: u64,
     /// An error that the source reported after bytes that were still received. The next call that
     /// asks the source returns it, since the kernel reports an error only once.
-    pub(super) late: Option<Errno>,
+    pub(super) kept_error: Option<Errno>,
 }
 
 /// The bytes that one seek addresses, wherever the head moves meanwhile.
@@ -66,7 +66,7 @@ impl Engine {
             drained: Drained::new(memory),
             sizes: Average::default(),
             moved: 0,
-            late: None,
+            kept_error: None,
         }
     }
 
@@ -115,23 +115,23 @@ impl Engine {
             Errno::INVAL,
         ];
         if !of_call.contains(&error) {
-            self.late = Some(error);
+            self.kept_error = Some(error);
         }
     }
 
     /// Whether an error is [kept](Self::keep).
     #[must_use]
-    pub fn has_late(&self) -> bool {
-        self.late.is_some()
+    pub fn has_kept_error(&self) -> bool {
+        self.kept_error.is_some()
     }
 
     /// Takes the error that is [kept](Self::keep).
-    pub fn take_late(&mut self) -> Option<Errno> {
-        self.late.take()
+    pub fn take_kept_error(&mut self) -> Option<Errno> {
+        self.kept_error.take()
     }
 
-    pub(super) fn say_late(&mut self) -> Result<(), Errno> {
-        self.take_late().map_or(Ok(()), Err)
+    pub(super) fn return_kept_error(&mut self) -> Result<(), Errno> {
+        self.take_kept_error().map_or(Ok(()), Err)
     }
 }
 

@@ -16,7 +16,7 @@ fn machines() -> [(Doorbell, Doorbell); 2] {
     let (other, _) = listener.accept().unwrap();
     [one, other].map(|socket| {
         socket.set_nodelay(true).unwrap();
-        Doorbell::across(Placed::new(socket.into()).unwrap(), || None).unwrap()
+        Doorbell::remote_pair(PrivateFd::new(socket.into()).unwrap(), || None).unwrap()
     })
 }
 
@@ -63,7 +63,7 @@ fn a_ringer_that_does_not_stop_neither_blocks_nor_is_lost() {
 }
 
 #[test]
-fn a_line_that_nobody_silences_goes_on_carrying_rings_until_it_is_over() {
+fn a_wake_channel_that_nobody_silences_carries_rings_until_it_is_closed() {
     let [(here, _of_there), (there, of_here)] = machines();
     // As an edge-triggered set does: each ring is an event of its own.
     let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
@@ -71,13 +71,16 @@ fn a_line_that_nobody_silences_goes_on_carrying_rings_until_it_is_over() {
     epoll::add(&set, &here, epoll::EventData::new_u64(0), edges).unwrap();
     let mut events =
         [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
-    for _ in 0..20 * line::MOST_UNREAD {
+    for _ in 0..20 * wake_channel::MOST_UNREAD {
         of_here.ring();
         while epoll::wait(&set, &mut events[..], None).unwrap() == 0 {}
         let _ = here.make_room(|| true);
     }
-    let Bell::Here { line, .. } = &here.bell else { panic!("a line") };
-    assert!(rustix::io::ioctl_fionread(&line.socket).unwrap() <= u64::from(4 * line::MOST_UNREAD));
+    let Bell::Here { wake_channel, .. } = &here.bell else { panic!("a wake channel") };
+    assert!(
+        rustix::io::ioctl_fionread(&wake_channel.socket).unwrap()
+            <= u64::from(4 * wake_channel::MOST_UNREAD)
+    );
     drop((there, of_here));
     while !here.is_over() {
         let _ = here.make_room(|| true);
@@ -86,8 +89,8 @@ fn a_line_that_nobody_silences_goes_on_carrying_rings_until_it_is_over() {
 
 /// Bytes that the ringer's kernel keeps since they were not acknowledged.
 fn unacknowledged(doorbell: &Doorbell) -> usize {
-    let Bell::There(line) = &doorbell.bell else { panic!("on another machine") };
-    socket::unsent(line.socket.fd()).unwrap()
+    let Bell::There(wake_channel) = &doorbell.bell else { panic!("on another machine") };
+    socket::unsent(wake_channel.socket.fd()).unwrap()
 }
 
 #[test]
@@ -95,14 +98,14 @@ fn rings_are_acknowledged_before_the_next_one_would_be_held_back() {
     for is_silenced in [true, false] {
         let [(here, of_there), (there, of_here)] = machines();
         // From its first answer on, a kernel puts acknowledgements off.
-        for (ringer, hearer) in [(&of_here, &here), (&of_there, &there)] {
+        for (ringer, sleeper) in [(&of_here, &here), (&of_there, &there)] {
             ringer.ring();
-            until_rung(hearer);
-            hearer.quiet();
+            until_rung(sleeper);
+            sleeper.quiet();
         }
-        let Bell::Here { line, .. } = &here.bell else { panic!("a line") };
+        let Bell::Here { wake_channel, .. } = &here.bell else { panic!("a wake channel") };
         let (mut held_back, mut times) = (false, 0);
-        let unread = || socket::unread(line.socket.fd()).unwrap();
+        let unread = || socket::unread(wake_channel.socket.fd()).unwrap();
         for _ in 0..200 {
             let left = unread();
             of_here.ring();
@@ -125,14 +128,14 @@ fn rings_are_acknowledged_before_the_next_one_would_be_held_back() {
 #[test]
 fn room_is_made_without_a_ring_where_nobody_else_waits() {
     let [(here, _of_there), (_there, of_here)] = machines();
-    let Bell::Here { event, line, .. } = &here.bell else { panic!("a line") };
+    let Bell::Here { event, wake_channel, .. } = &here.bell else { panic!("a wake channel") };
     let is_rung = || poll::look(Fd::from(&event.as_fd()), Events::READ).unwrap().read;
     for others in [false, true] {
         of_here.ring();
         until_rung(&here);
         while !here.make_room(|| others) {}
         assert_eq!(is_rung(), others);
-        assert_eq!(socket::unread(line.socket.fd()).unwrap(), 0);
+        assert_eq!(socket::unread(wake_channel.socket.fd()).unwrap(), 0);
     }
 }
 
@@ -176,7 +179,7 @@ fn a_ring_for_which_there_was_no_memory_is_rung_again() {
 }
 
 #[test]
-fn a_line_without_memory_for_rings_ends_and_the_other_machine_hears_of_it() {
+fn a_wake_channel_without_memory_for_rings_is_closed_at_both_ends() {
     let [(here, of_there), (there, of_here)] = machines();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -194,7 +197,7 @@ fn a_line_without_memory_for_rings_ends_and_the_other_machine_hears_of_it() {
 }
 
 #[test]
-fn the_end_of_a_line_is_seen_behind_rings() {
+fn the_end_of_a_wake_channel_is_seen_behind_rings() {
     let [(here, of_there), (there, of_here)] = machines();
     assert!(!here.is_over_by(Deadline::after(Some(Duration::ZERO))));
     of_here.ring();
@@ -203,7 +206,7 @@ fn the_end_of_a_line_is_seen_behind_rings() {
 }
 
 #[test]
-fn a_line_that_is_closed_rings_once_more_for_forks_and_is_over() {
+fn a_wake_channel_that_is_closed_rings_once_more_for_forks() {
     let [(here, of_there), (there, of_here)] = machines();
     drop((there, of_here));
     until_rung(&here);

@@ -8,7 +8,7 @@ use seekwire_transport::sys::poll::{self, Events};
 use seekwire_transport::sys::socket;
 
 use crate::connection::RecvFlags;
-use crate::connection::next::peer;
+use crate::connection::next_source::peer;
 use crate::connection::seek::pair::{Pair, send};
 
 /// Looks of this end in one call, between which the peer may act.
@@ -16,7 +16,6 @@ const LOOKS: usize = 8;
 
 #[test]
 fn an_end_that_comes_with_the_last_bytes_comes_after_them() {
-    let _alone = crate::fork::ALONE.lock();
     for (published, ended) in (0..LOOKS).flat_map(|at| (at..LOOKS).map(move |end| (at, end))) {
         for before in [Before::Nothing, Before::Taken, Before::Seen] {
             for seeks in [false, true] {
@@ -80,7 +79,6 @@ fn all_bytes_come(published: usize, ended: usize, before: Before, seeks: bool) {
 
 #[test]
 fn a_reset_that_comes_with_the_last_bytes_is_told_after_them() {
-    let _alone = crate::fork::ALONE.lock();
     for seeks in [false, true] {
         for at in 0..LOOKS {
             reset_after_bytes(at, seeks);
@@ -120,7 +118,6 @@ fn reset_after_bytes(at: usize, seeks: bool) {
 /// The kernel reports an error once, and not before the bytes that came with it are received.
 #[test]
 fn a_peek_leaves_the_error_behind_what_it_sees() {
-    let _alone = crate::fork::ALONE.lock();
     let all = [false, true].map(|ring| [false, true].map(|drained| (ring, drained)));
     for (ring, drained) in all.into_iter().flatten() {
         for asks in [false, true] {
@@ -153,7 +150,6 @@ fn a_peek_leaves_the_error_behind_what_it_sees() {
 fn bytes_that_are_taken_out_of_order_count_as_received() {
     const HEAD: usize = 60_000;
     const PART: usize = 100_000;
-    let _alone = crate::fork::ALONE.lock();
     for pair in [Pair::plain(), Pair::attached()] {
         let received = || {
             let totals = pair.to.totals();

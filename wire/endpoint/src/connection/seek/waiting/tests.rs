@@ -5,9 +5,9 @@ use std::time::Duration;
 use seekwire_protocol::Reason;
 
 use super::*;
-use crate::connection::link::Link;
+use crate::connection::data_path::DataPath;
 use crate::connection::seek::pair::{LONG, Pair, send};
-use crate::connection::terms::{Interest, RecvFlags};
+use crate::connection::types::{Interest, RecvFlags};
 
 const READ: Events = Events { read: true, write: false, hangup: false, dead: false };
 const HEAD: Interest = Interest { read: true, write: false };
@@ -46,26 +46,25 @@ fn sleeps(thread: &Path) {
     assert!((0..100).any(|_| is_still()), "awake again and again");
 }
 
-fn is_rung(link: &Link) -> bool {
-    poll::look(link.ring.doorbell.fd(), READ).unwrap().read
+fn is_rung(data_path: &DataPath) -> bool {
+    poll::look(data_path.ring.doorbell.fd(), READ).unwrap().read
 }
 
 /// Requires that `thread`, woken again and again, leaves the doorbell rung, and then sleeps
 /// beside it.
-fn is_left_rung(link: &Link, thread: &Path) {
-    while link.ring.doorbell.times_left() < MANY {
-        assert!(is_rung(link), "silenced for a waiter that has not woken up");
+fn is_left_rung(data_path: &DataPath, thread: &Path) {
+    while data_path.ring.doorbell.times_left() < MANY {
+        assert!(is_rung(data_path), "silenced for a waiter that has not woken up");
         std::thread::yield_now();
     }
     sleeps(thread);
-    assert!(is_rung(link), "silenced for a waiter that has not woken up");
+    assert!(is_rung(data_path), "silenced for a waiter that has not woken up");
 }
 
 #[test]
 fn who_watches_the_head_is_not_kept_asleep_by_a_seeker() {
-    let _alone = crate::fork::ALONE.lock();
     let pair = Pair::attached();
-    let (to, link) = (&pair.to, pair.to.attached().unwrap());
+    let (to, data_path) = (&pair.to, pair.to.attached().unwrap());
     std::thread::scope(|scope| {
         let (ids, started) = std::sync::mpsc::channel();
         let seeker = scope.spawn(move || {
@@ -77,13 +76,13 @@ fn who_watches_the_head_is_not_kept_asleep_by_a_seeker() {
         until_asleep(&seeker_thread);
         // A caller that sleeps in Connection::wait and does not get a processor.
         to.waiters.watchers.fetch_add(1, Ordering::SeqCst);
-        link.ring.arm(READ);
+        data_path.ring.arm(READ);
         send(&pair.from, &[1; 10]);
         to.make_room().unwrap();
-        is_left_rung(link, &seeker_thread);
+        is_left_rung(data_path, &seeker_thread);
         assert_eq!(to.wait(HEAD, Deadline::after(Some(LONG))), Ok(()));
         to.waiters.watchers.fetch_sub(1, Ordering::SeqCst);
-        link.ring.disarm(READ);
+        data_path.ring.disarm(READ);
         send(&pair.from, &[1; 110_000]);
         assert_eq!(seeker.join().unwrap(), Ok(10));
     });
@@ -91,16 +90,15 @@ fn who_watches_the_head_is_not_kept_asleep_by_a_seeker() {
 
 #[test]
 fn a_seeker_is_not_kept_asleep_by_who_watches_the_head() {
-    let _alone = crate::fork::ALONE.lock();
     let pair = Pair::attached();
-    let (to, link) = (&pair.to, pair.to.attached().unwrap());
+    let (to, data_path) = (&pair.to, pair.to.attached().unwrap());
     let seeking = to.seeking();
     send(&pair.from, &[1; 10]);
     // A caller that sleeps for bytes in the middle and does not get a processor.
     let lead =
-        |state: &mut State, _: &LazyReceivePath<'_>, front| Ok(state.sleepers.lead(100, front));
+        |state: &mut SeekState, _: &LazyReceivePath<'_>, front| Ok(state.sleepers.lead(100, front));
     assert_eq!(to.with_path(seeking, false, lead), Ok(100));
-    link.ring.arm(READ);
+    data_path.ring.arm(READ);
     receive(to, 10);
     std::thread::scope(|scope| {
         let (ids, started) = std::sync::mpsc::channel();
@@ -108,14 +106,14 @@ fn a_seeker_is_not_kept_asleep_by_who_watches_the_head() {
             ids.send(thread()).unwrap();
             to.wait(HEAD, Deadline::after(Some(LONG)))
         });
-        is_left_rung(link, &started.recv().unwrap());
-        let end = |state: &mut State, _: &LazyReceivePath<'_>, _| {
+        is_left_rung(data_path, &started.recv().unwrap());
+        let end = |state: &mut SeekState, _: &LazyReceivePath<'_>, _| {
             seeking.leader_called.store(false, Ordering::SeqCst);
             state.sleepers.end_lead();
             Ok(())
         };
         to.with_path(seeking, false, end).unwrap();
-        link.ring.disarm(READ);
+        data_path.ring.disarm(READ);
         send(&pair.from, &[1; 10]);
         assert_eq!(watcher.join().unwrap(), Ok(()));
     });
@@ -123,7 +121,6 @@ fn a_seeker_is_not_kept_asleep_by_who_watches_the_head() {
 
 #[test]
 fn who_peeks_for_more_than_has_come_by_tcp_sleeps() {
-    let _alone = crate::fork::ALONE.lock();
     let pair = Pair::attached();
     pair.from.fall_back(Reason::Forced).unwrap();
     send(&pair.from, &[1; 10]);
@@ -145,7 +142,6 @@ fn who_peeks_for_more_than_has_come_by_tcp_sleeps() {
 fn who_is_woken_for_every_byte_before_the_range_takes_each() {
     const BEFORE: usize = 1500;
     const LARGE: usize = 100_000;
-    let _alone = crate::fork::ALONE.lock();
     let pair = Pair::attached();
     pair.from.fall_back(Reason::Forced).unwrap();
     let to = &pair.to;
@@ -169,7 +165,6 @@ fn who_is_woken_for_every_byte_before_the_range_takes_each() {
 
 #[test]
 fn who_slept_before_the_first_seek_hears_of_it() {
-    let _alone = crate::fork::ALONE.lock();
     let pair = Pair::attached();
     let to = &pair.to;
     std::thread::scope(|scope| {
@@ -197,7 +192,6 @@ fn who_slept_before_the_first_seek_hears_of_it() {
 
 #[test]
 fn the_mark_of_a_sleeper_is_not_the_applications() {
-    let _alone = crate::fork::ALONE.lock();
     let pair = Pair::plain();
     let to = &pair.to;
     std::thread::scope(|scope| {
@@ -207,7 +201,7 @@ fn the_mark_of_a_sleeper_is_not_the_applications() {
             to.seek(&mut [IoSliceMut::new(&mut [0; 3000])], At::Offset(0), SeekOptions::TAKE, false)
         });
         until_asleep(&started.recv().unwrap());
-        while to.link.get().is_none() {
+        while to.data_path.get().is_none() {
             pair.hurry();
         }
         assert!(!to.is_attached(), "somebody sleeps in the kernel");
@@ -229,14 +223,13 @@ fn the_mark_of_a_sleeper_is_not_the_applications() {
 
 #[test]
 fn who_interrupted_a_receive_does_not_wait_for_it() {
-    let _alone = crate::fork::ALONE.lock();
     let pair = Pair::attached();
-    let (to, link) = (&pair.to, pair.to.attached().unwrap());
+    let (to, data_path) = (&pair.to, pair.to.attached().unwrap());
     // As in a signal handler of the thread that receives.
     let seek =
         || to.seek(&mut [IoSliceMut::new(&mut [0; 10])], At::Offset(0), SeekOptions::TAKE, false);
     let receive = || to.recv(&mut [IoSliceMut::new(&mut [0; 10])], RecvFlags::default());
-    let rx = to.rx(link).unwrap();
+    let rx = to.rx(data_path).unwrap();
     assert_eq!(seek(), Err(Errno::AGAIN));
     assert_eq!(receive(), Err(Errno::AGAIN));
     drop(rx);

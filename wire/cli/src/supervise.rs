@@ -1,0 +1,105 @@
+//! Runs a program as a child, so that it looks as if this process had become the program.
+//!
+//! The child stays in this process's group. So the terminal sends ^C, ^Z and hang-ups to both, and
+//! only what others send to this process alone is passed on. When the program stops, this process
+//! stops in the same way, for the shell to see; when it ends, [`end_like`] ends in the same way.
+//!
+//! A signal that is sent to the whole group (`kill %1` of a shell) reaches the program twice, since
+//! the kernel does not tell this process who else got it. SIGKILL reaches only this process.
+
+use std::fs;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitCode, ExitStatus};
+
+use nix::libc::{SI_QUEUE, SI_TKILL, SI_USER, signalfd_siginfo};
+use nix::sys::signal::{self, SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::process::{self, DumpableBehavior, Pid, WaitOptions, WaitStatus};
+
+use crate::proc;
+
+/// A program that has ended.
+pub(crate) struct Ended {
+    pub(crate) pid: u32,
+    pub(crate) status: ExitStatus,
+}
+
+/// Whether a child's end can be waited for. If SIGCHLD is ignored, as a program inherits it, the
+/// kernel discards how the child has ended.
+pub(crate) fn is_possible() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = proc::field(&status, "SigIgn");
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask, 16).ok());
+    ignored.is_some_and(|mask| mask >> (Signal::SIGCHLD as i32 - 1) & 1 == 0)
+}
+
+/// Runs the program to its end.
+///
+/// # Errors
+///
+/// Those of starting the program.
+pub(crate) fn run(command: &mut Command) -> io::Result<Ended> {
+    let child = command.spawn()?;
+    // Not before, since the program inherits the mask. A signal from the terminal that comes in between
+    // reaches both.
+    let all = SigSet::all();
+    all.thread_block()?;
+    let signals = SignalFd::with_flags(&all, SfdFlags::SFD_CLOEXEC)?;
+    let program = Pid::from_child(&child);
+    loop {
+        let changes = WaitOptions::NOHANG | WaitOptions::UNTRACED;
+        while let Some((_, status)) = process::waitpid(Some(program), changes)? {
+            match stopping_signal(status) {
+                Some(signal) => stop_by(signal),
+                None => {
+                    let status = ExitStatus::from_raw(status.as_raw());
+                    return Ok(Ended { pid: child.id(), status });
+                }
+            }
+        }
+        // SIGCHLD reports the next change.
+        if let Some(signal) = signals.read_signal()? {
+            pass_on(&signal, program);
+        }
+    }
+}
+
+/// Sends the program a signal that another process has sent to this one. The kernel's own come from
+/// the terminal, and also reach the program.
+fn pass_on(signal: &signalfd_siginfo, program: Pid) {
+    let is_from_process = [SI_USER, SI_QUEUE, SI_TKILL].contains(&signal.ssi_code);
+    let is_from_program = signal.ssi_pid == program.as_raw_nonzero().get().unsigned_abs();
+    let named = process::Signal::from_named_raw(signal.ssi_signo as i32);
+    if let Some(signal) = named.filter(|_| is_from_process && !is_from_program) {
+        // It may have ended; then its end is reported next.
+        let _ = process::kill_process(program, signal);
+    }
+}
+
+fn stopping_signal(status: WaitStatus) -> Option<Signal> {
+    Signal::try_from(status.stopping_signal()?).ok()
+}
+
+/// Stops this process, until a SIGCONT, by the signal that has stopped the program.
+fn stop_by(signal: Signal) {
+    let mut alone = SigSet::empty();
+    alone.add(signal);
+    // The signal waits until it is no longer blocked. SIGSTOP cannot be blocked.
+    let _ = signal::raise(signal);
+    let _ = alone.thread_unblock();
+    let _ = alone.thread_block();
+}
+
+/// Ends this process as the program has ended: by the same signal, or with the status that this
+/// returns.
+pub(crate) fn end_like(status: ExitStatus) -> ExitCode {
+    let Some(signal) = status.signal() else {
+        return ExitCode::from(status.code().unwrap_or_default() as u8);
+    };
+    // The program has left its core file, and nobody needs that of this process.
+    let _ = process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    let _ = signal_hook::low_level::emulate_default_handler(signal);
+    // A real-time signal. Shells report it so.
+    ExitCode::from(128 + signal as u8)
+}

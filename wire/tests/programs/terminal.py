@@ -1,0 +1,31 @@
+"""Runs a program on a terminal of its own, and answers what it says there.
+
+usage: terminal.py ANSWERS PROGRAM [ARGUMENT...]
+
+ANSWERS is a list in JSON of [text, key]: when the text has appeared on the terminal, the key is typed. Prints everything
+that appears, then how the program has ended.
+"""
+
+import json
+import os
+import pty
+import sys
+
+answers = json.loads(sys.argv[1])
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execvp(sys.argv[2], sys.argv[2:])
+text = ""
+while True:
+    try:
+        piece = os.read(terminal, 4096)
+    except OSError:
+        # Nobody has the other end any more.
+        break
+    if not piece:
+        break
+    text += piece.decode()
+    while answers and answers[0][0] in text:
+        os.write(terminal, answers.pop(0)[1].encode())
+print(text.replace("\r\n", "\n"))
+print("ended:", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
