@@ -1,10 +1,12 @@
 //! The commands below `seekwire flow`. Their doc comments are the help and the manual pages.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueHint};
-use seekwire_flow::Bounds;
+use seekwire_flow::SizeBounds;
+
+use crate::origin::Origin;
 
 /// The part of the command `seekwire` for pipelines of filters
 #[derive(Debug, Parser)]
@@ -37,7 +39,41 @@ pub(crate) enum Flow {
     Filters,
 }
 
-/// Check a pipeline file, and show its filters and streams
+// Not a doc comment, which would describe the commands that have these arguments.
+//
+// A pipeline, and its units of work.
+#[derive(Debug, Args)]
+pub(crate) struct PipelineArguments {
+    /// Run this pipeline instead of one in a file: filters with | between them
+    ///
+    /// `read | gunzip | count lines` is an example; `seekwire help flow run` explains the language.
+    /// All other arguments are units of work then.
+    #[arg(long, short, value_name = "PIPELINE")]
+    pub(crate) expression: Option<String>,
+    /// Pipeline file
+    #[arg(value_hint = ValueHint::FilePath, required_unless_present = "expression")]
+    pub(crate) file: Option<PathBuf>,
+    /// Units of work: arguments for the sources, one after the other
+    #[arg(value_name = "ARGUMENT", value_hint = ValueHint::FilePath)]
+    pub(crate) units: Vec<OsString>,
+}
+
+impl PipelineArguments {
+    /// The pipeline, and the units of work.
+    pub(crate) fn parts(&self) -> (Origin<'_>, Vec<OsString>) {
+        let Self { expression, file, units } = self;
+        match expression {
+            None => (Origin::File(file.as_deref().unwrap_or(Path::new(""))), units.clone()),
+            Some(expression) => {
+                let first = file.iter().map(|file| file.as_os_str());
+                let units = first.chain(units.iter().map(|unit| &**unit)).map(ToOwned::to_owned);
+                (Origin::Expression(expression), units.collect())
+            }
+        }
+    }
+}
+
+/// Check a pipeline, and show its filters and streams
 ///
 /// Reports each mistake with its line in the file: an unknown filter or port, an option that the
 /// filter does not have, a port that is not connected, streams that form a circle, a limit that no
@@ -49,11 +85,26 @@ Exit status:
   1  it cannot
 
 Examples:
-  seekwire flow check count.toml")]
+  seekwire flow check count.toml
+  seekwire flow check -e 'read | gunzip | count lines'")]
 pub(crate) struct FlowCheck {
-    /// Pipeline to check
+    /// Check this pipeline instead of one in a file: filters with | between them
+    #[arg(long, short, value_name = "PIPELINE")]
+    pub(crate) expression: Option<String>,
+    /// Pipeline file
     #[arg(value_hint = ValueHint::FilePath)]
-    pub(crate) file: PathBuf,
+    #[arg(required_unless_present = "expression", conflicts_with = "expression")]
+    pub(crate) file: Option<PathBuf>,
+}
+
+impl FlowCheck {
+    /// The pipeline to check.
+    pub(crate) fn origin(&self) -> Origin<'_> {
+        match &self.expression {
+            Some(expression) => Origin::Expression(expression),
+            None => Origin::File(self.file.as_deref().unwrap_or(Path::new(""))),
+        }
+    }
 }
 
 /// Run a part of a pipeline without its sinks, and estimate how fast it can be
@@ -79,12 +130,8 @@ Examples:
   seekwire flow plan count.toml app.log.gz
   seekwire flow plan count.toml app.log.gz --seconds 10 --rate 500MiB")]
 pub(crate) struct FlowPlan {
-    /// Pipeline to measure
-    #[arg(value_hint = ValueHint::FilePath)]
-    pub(crate) file: PathBuf,
-    /// Units of work to measure with: arguments for the sources, one after the other
-    #[arg(value_name = "ARGUMENT", value_hint = ValueHint::FilePath)]
-    pub(crate) units: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) pipeline: PipelineArguments,
     /// Longest time to measure, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
@@ -111,12 +158,14 @@ fn rate(text: &str) -> Result<u64, String> {
 /// While it runs, standard error shows every second what copies and streams do, if it is a
 /// terminal; `seekwire flow top` shows the same from elsewhere. At the end, a table on standard
 /// error shows where the time of each copy went: busy, starved (it had nothing to do) or blocked
-/// (the next filter had no room). A line names the bottleneck.
+/// (the next filter had no room). Lines below it say how long all of it took, and name the
+/// bottleneck.
 ///
 /// If mpiexec (MPICH), srun (Slurm) or mpirun (Open MPI) starts the processes, they run the
 /// pipeline together: each runs the filters that are placed on it, and blocks travel between them
-/// through shared memory on one host, and by TCP between hosts. Rank 0 is the front: it submits the
-/// units and reports their outcomes. Only processes that know the secret of the job can take part.
+/// through shared memory on one host, and by TCP between hosts. Rank 0 is the coordinator: it
+/// submits the units and reports their outcomes. Only processes that know the secret of the job can
+/// take part.
 ///
 /// If a process is lost, other copies take over the work of its filters that are declared
 /// idempotent, and the result is the same. If it ran any other filter, the units fail on all hosts.
@@ -155,12 +204,8 @@ pub(crate) struct FlowRun {
     /// Detects processes that are stopped (SIGSTOP) or cut off; one that exits is noticed at once.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(5..))]
     pub(crate) patience: u32,
-    /// Pipeline to run
-    #[arg(value_hint = ValueHint::FilePath)]
-    pub(crate) file: PathBuf,
-    /// Units of work: arguments for the sources, one after the other
-    #[arg(value_name = "ARGUMENT", value_hint = ValueHint::FilePath)]
-    pub(crate) units: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) pipeline: PipelineArguments,
     /// Show nothing while it runs, and print no table at the end
     #[arg(long, short)]
     pub(crate) quiet: bool,
@@ -177,8 +222,9 @@ pub(crate) struct FlowRun {
     /// calls, with unit, number, bytes and port of the block, and when it was starved or blocked;
     /// for each stream how much it held, which copy got which blocks and why, and the block sizes
     /// that it chose. If several processes run the pipeline, rank 1 writes to FILE.1, and so on,
-    /// each for its own copies. A trace takes about 550 bytes for each block and filter. Earlier
-    /// content of FILE is lost. If FILE cannot be written any more, the pipeline goes on.
+    /// each for its own copies. A trace takes about 550 bytes for each block and filter. It
+    /// replaces an earlier trace in FILE, and no other content. If FILE cannot be written any more,
+    /// the pipeline goes on.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) trace: Option<PathBuf>,
 }
@@ -260,25 +306,35 @@ Pipeline files:
                a copy has had for unusually long also goes to an idle copy in any process, and
                the first result counts
 
+Pipelines in one line:
+  -e 'FILTER ... | FILTER ...' is a chain of filters, with words quoted as for a shell. NAME=VALUE
+  after the name of a filter is one of its options, and before the name one of the stream that leads
+  to it. A word without a name is the path of read and write, the level of gzip and zstd, or `what`
+  of count; for exec and framed, it begins the command. A list has no blanks: success=[0,1]. Unless
+  the last filter is write, what it sends goes to standard output. -e has no ports, no second branch
+  and no guarantee.
+
 Environment:
-  SEEKWIRE_FLOW_RENDEZVOUS=DIR  where the launcher does not pass on addresses, the processes meet in
-                                this directory, which all hosts share and only the user can write
+  SEEKWIRE_FLOW_RENDEZVOUS=DIR  directory in which the processes exchange addresses if the launcher
+                                does not; all hosts share it, and only the user can write to it
   SEEKWIRE_FLOW_RANK=N          number of this process, from 0, if no launcher gives it one
   SEEKWIRE_FLOW_SIZE=N          number of processes, likewise
-  SEEKWIRE_FLOW_JOB=NAME        name of the job, if several such jobs meet in one directory
+  SEEKWIRE_FLOW_JOB=NAME        name of the job, if several such jobs use one directory
   SEEKWIRE_FLOW_LIMIT=SECONDS   as --meet-within
   SEEKWIRE_FLOW_ROLE=NAME       as --role
   SEEKWIRE_FLOW_INTERFACE=NAME  as --interface
 
 Exit status:
-  0  every unit of work was done, or nobody reads standard output any more (`... | head`): units
-     that are left are not begun, as with a program that SIGPIPE ends
+  0  every unit of work was done, or nobody reads standard output any more (`... | head`) and
+     nothing is written elsewhere: units that are left are not begun, as with a program that
+     SIGPIPE ends
   1  one of them failed, or the pipeline cannot run
-  3  every unit was done, but filters have rejected some of the input: blocks with
+  3  no unit failed, but filters have rejected some of the input: blocks with
      `on_error`, or trailing garbage after compressed data. The first lines on standard error
      name the rejects, and the last ones count them
 
 Examples:
+  seekwire flow run -e 'read | gunzip | count lines' *.log.gz
   seekwire flow run count.toml
   seekwire flow run checksum.toml *.img
 
@@ -313,7 +369,7 @@ Examples:
 
 /// The help, with the runtime's defaults.
 fn run_help() -> String {
-    let Bounds { least, most, .. } = Bounds::default();
+    let SizeBounds { least, most, .. } = SizeBounds::default();
     RUN_HELP.replace("{LEAST}", &written(least)).replace("{MOST}", &written(most))
 }
 
@@ -333,7 +389,7 @@ mod tests {
 
     #[test]
     fn the_help_gives_the_bounds_that_hold() {
-        let Bounds { least, most, .. } = Bounds::default();
+        let SizeBounds { least, most, .. } = SizeBounds::default();
         let help = run_help();
         let (_, bounds) = help.split_once("block-least, block-most (").unwrap();
         let (bounds, _) = bounds.split_once(')').unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use seekwire_flow::{CalledOff, Job, Peer};
+use seekwire_flow::{AbortCheck, ClusterConfig, Peer};
 use seekwire_launch::network::{self, Network};
 use seekwire_launch::{Ending, Error, Launcher, Secret};
 use sha2::{Digest, Sha256};
@@ -25,14 +25,14 @@ pub(crate) struct Member {
 pub(crate) struct Membership {
     launched: seekwire_launch::Job,
     /// Set if there are other processes.
-    pub(crate) job: Option<Job>,
+    pub(crate) job: Option<ClusterConfig>,
     /// By rank.
     pub(crate) members: Vec<Member>,
 }
 
 /// The launch of this process: its rank, and a connection to the others.
-pub(crate) fn launched(wishes: &FlowRun) -> Result<seekwire_launch::Job> {
-    let limit = Duration::from_secs(wishes.meet_within.into());
+pub(crate) fn launched(options: &FlowRun) -> Result<seekwire_launch::Job> {
+    let limit = Duration::from_secs(options.meet_within.into());
     seekwire_launch::Job::join_within(limit).context("cannot join the other processes of this job")
 }
 
@@ -41,24 +41,24 @@ impl Membership {
     /// checks that all have the same pipeline.
     pub(crate) fn new(
         mut launched: seekwire_launch::Job,
-        wishes: &FlowRun,
+        options: &FlowRun,
         pipeline: &str,
     ) -> Result<Self> {
         let (rank, size) = (launched.rank(), launched.size());
         if size == 1 {
-            let role = wishes.role.clone();
+            let role = options.role.clone();
             let (host, files) = (launched.host().to_owned(), Files::here());
             let members = vec![Member { host, role, files }];
             return Ok(Self { launched, job: None, members });
         }
-        let (listener, addresses) = network::listen(wishes.interface.as_deref())?;
+        let (listener, addresses) = network::listen(options.interface.as_deref())?;
         let network = Network::here()?;
         let addresses: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
         launched.publish("address", &addresses.join(" "))?;
         let host = launched.host().to_owned();
         launched.publish("host", &host)?;
         launched.publish("network", &network.name)?;
-        launched.publish("role", &wishes.role)?;
+        launched.publish("role", &options.role)?;
         launched.publish("files", &Files::here().to_text())?;
         let digest = Sha256::digest(pipeline);
         let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -92,10 +92,10 @@ impl Membership {
             members.push(Member { host: peer.host.clone(), role, files });
             peers.push(peer);
         }
-        let [limit, patience] = [wishes.meet_within, wishes.patience]
+        let [limit, patience] = [options.meet_within, options.patience]
             .map(|seconds| Duration::from_secs(seconds.into()));
         let called_off = Some(called_off(launched.ending()?));
-        let job = Job { rank, peers, listener, secret, limit, patience, called_off };
+        let job = ClusterConfig { rank, peers, listener, secret, limit, patience, called_off };
         Ok(Self { launched, job: Some(job), members })
     }
 
@@ -110,7 +110,7 @@ impl Membership {
         let _ = self.launched.finish();
     }
 
-    /// This process has done its part. All have met, so they have looked up what they need.
+    /// This process has done its part. All have connected, so they have looked up what they need.
     pub(crate) fn finish(self) -> Result<()> {
         self.launched.finish_settled().context("cannot take leave of the launcher")
     }
@@ -132,7 +132,7 @@ fn peer(launched: &mut seekwire_launch::Job, network: &Network, rank: u32) -> Re
 
 /// Reports whether another process has ended the job. Other errors of the directory are no reason
 /// to give up: all have looked up what they need.
-fn called_off(ending: Ending) -> Arc<CalledOff> {
+fn called_off(ending: Ending) -> Arc<AbortCheck> {
     Arc::new(move || match ending.check() {
         Err(error @ Error::Aborted { .. }) => Some(error.to_string()),
         _ => None,

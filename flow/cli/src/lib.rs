@@ -1,10 +1,10 @@
 //! `seekwire flow`: pipelines of filters. The command `seekwire` starts this program.
 //!
 //! ```text
-//! check     what is wrong with a pipeline file                      pipeline, text
-//! run       run it, once for each argument; where the time went     run, shares, watch
+//! check     what is wrong with a pipeline                           pipeline, expression, located_error
+//! run       run it, once for each argument; where the time went     run, time_report, monitor
 //! plan      run a part of it, and say how fast it can be            plan, prediction
-//! top       a pipeline that runs, from another process              watch
+//! top       a pipeline that runs, from another process              monitor
 //! filters   the filters that there are, and their options           builtin
 //! ```
 
@@ -12,21 +12,23 @@
 // They panic if the stream cannot be written; `seekwire_program::tell` does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-mod argument;
 mod arguments;
 mod builtin;
+mod decision_text;
+mod expression;
 mod job;
+mod located_error;
+mod monitor;
 mod options;
+mod origin;
 mod outputs;
 mod pipeline;
 mod placement;
 mod plan;
 mod prediction;
 mod run;
-mod shares;
-mod text;
-mod watch;
-mod words;
+mod time_report;
+mod unit_argument;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -35,7 +37,7 @@ use anyhow::Result;
 use clap::{CommandFactory, FromArgMatches};
 use seekwire_program::standard;
 
-use crate::arguments::{Arguments, Command, Flow};
+use crate::arguments::{Arguments, Command, Flow, FlowCheck};
 
 /// The commands and options of this program.
 #[must_use]
@@ -57,16 +59,16 @@ pub fn main() -> ExitCode {
     let Command::Flow(command) =
         Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).command;
     seekwire_program::finish(match command {
-        Flow::Check(options) => check(&options.file),
+        Flow::Check(options) => check(&options),
         Flow::Plan(options) => plan::plan(&options),
         Flow::Run(options) => run::run(&options),
-        Flow::Top(options) => watch::top::top(&options),
+        Flow::Top(options) => monitor::top::top(&options),
         Flow::Filters => filters(),
     })
 }
 
-fn check(file: &std::path::Path) -> Result<ExitCode> {
-    let pipeline = pipeline::read(file)?;
+fn check(options: &FlowCheck) -> Result<ExitCode> {
+    let pipeline = pipeline::read(options.origin())?;
     pipeline.check_programs()?;
     writeln!(standard::output()?.lock(), "{}", pipeline.summary())?;
     Ok(ExitCode::SUCCESS)

@@ -6,20 +6,25 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// The place of an error in the file, and its message.
+/// The location of an error in the file, and its message.
 pub(crate) type Fault = (Range<usize>, String);
 
-pub(crate) struct Options<'a> {
+pub(crate) struct OptionTable<'a> {
     /// Names the owner of the options in messages.
     of: String,
     span: Range<usize>,
     table: DeTable<'a>,
-    known: Vec<&'static str>,
+    names: Vec<&'static str>,
 }
 
-impl<'a> Options<'a> {
+impl<'a> OptionTable<'a> {
     pub(crate) fn new(of: String, span: Range<usize>, table: DeTable<'a>) -> Self {
-        Self { of, span, table, known: Vec::new() }
+        Self { of, span, table, names: Vec::new() }
+    }
+
+    /// The owner of the options, as named in messages.
+    pub(crate) fn owner(&self) -> &str {
+        &self.of
     }
 
     pub(crate) fn span(&self) -> Range<usize> {
@@ -27,7 +32,7 @@ impl<'a> Options<'a> {
     }
 
     fn take(&mut self, name: &'static str) -> Option<Spanned<DeValue<'a>>> {
-        self.known.push(name);
+        self.names.push(name);
         self.table.remove(name)
     }
 
@@ -39,7 +44,7 @@ impl<'a> Options<'a> {
     ) -> Result<Option<T>, Fault> {
         let Some(value) = self.take(name) else { return Ok(None) };
         match of(value.get_ref()) {
-            Some(found) => Ok(Some(found)),
+            Some(value) => Ok(Some(value)),
             None => Err((value.span(), format!("`{name}` of {} must be {expected}", self.of))),
         }
     }
@@ -49,21 +54,21 @@ impl<'a> Options<'a> {
     }
 
     pub(crate) fn required(&mut self, name: &'static str) -> Result<String, Fault> {
-        let found = self.string(name)?;
-        found.ok_or_else(|| (self.span(), format!("{} needs a value for `{name}`", self.of)))
+        let value = self.string(name)?;
+        value.ok_or_else(|| (self.span(), format!("{} needs a value for `{name}`", self.of)))
     }
 
-    /// The same, with the place of the value.
+    /// The same, with the location of the value.
     pub(crate) fn required_at(
         &mut self,
         name: &'static str,
     ) -> Result<(String, Range<usize>), Fault> {
-        let at = self.place(name);
+        let at = self.location(name);
         Ok((self.required(name)?, at))
     }
 
-    /// The place of the value of that key, or of the whole table if the key is missing.
-    pub(crate) fn place(&self, name: &'static str) -> Range<usize> {
+    /// The location of the value of that key, or of the whole table if the key is missing.
+    pub(crate) fn location(&self, name: &'static str) -> Range<usize> {
         self.table.get(name).map_or_else(|| self.span(), Spanned::span)
     }
 
@@ -101,7 +106,7 @@ impl<'a> Options<'a> {
         )
     }
 
-    /// Like [`Options::size`], or `Some(None)` for that word.
+    /// Like [`OptionTable::size`], or `Some(None)` for that word.
     pub(crate) fn size_or(
         &mut self,
         name: &'static str,
@@ -146,7 +151,7 @@ impl<'a> Options<'a> {
     /// The handling of blocks that are errors: `fail`, `skip`, or an output port for them.
     pub(crate) fn on_error(&mut self) -> Result<Option<Rejects>, Fault> {
         let expected = "\"fail\", \"skip\", or a port for the blocks such as { to = \"rejects\" }";
-        let found = self.with("on_error", expected, |value| match value.as_table() {
+        let rejects = self.with("on_error", expected, |value| match value.as_table() {
             Some(table) => {
                 let (key, to) = table.iter().next().filter(|_| table.len() == 1)?;
                 let is_port = *key.get_ref() == "to" && is_name(to.get_ref().as_str()?);
@@ -158,14 +163,14 @@ impl<'a> Options<'a> {
                 _ => None,
             },
         });
-        Ok(found?.flatten())
+        Ok(rejects?.flatten())
     }
 
     /// Fails if any key is left.
     pub(crate) fn finish(self) -> Result<(), Fault> {
         let Some((key, _)) = self.table.iter().next() else { return Ok(()) };
-        let known = self.known.join(", ");
-        Err((key.span(), format!("{} has no option `{}`; it has {known}", self.of, key.get_ref())))
+        let names = self.names.join(", ");
+        Err((key.span(), format!("{} has no option `{}`; it has {names}", self.of, key.get_ref())))
     }
 }
 

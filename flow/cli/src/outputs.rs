@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use sha2::{Digest, Sha256};
 
-use crate::builtin::uses;
+use crate::builtin::file_uses;
 
 /// Where a filter writes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,10 +33,10 @@ impl Files {
     pub(crate) fn here() -> Self {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let boot = boot.trim().to_owned();
-        let output = uses::identity(io::stdout()).ok().flatten();
+        let output = file_uses::identity(io::stdout()).ok().flatten();
         let view = || {
             let namespace = fs::read_link("/proc/thread-self/ns/mnt").ok()?;
-            let root = fs::metadata("/").ok().map(|root| uses::number(&root))?;
+            let root = fs::metadata("/").ok().map(|root| file_uses::number(&root))?;
             let directory = std::env::current_dir().ok()?;
             let mut digest = Sha256::new();
             digest.update(format!("{boot} {} {root:?} ", namespace.display()));
@@ -64,15 +64,15 @@ impl Files {
         parse().unwrap_or_default()
     }
 
-    /// From now on, no unit of this process, which has these files, reads that destination of a
-    /// filter in the process `writer`.
+    /// From now on, no unit of this process, which has these files, reads or also writes that
+    /// destination of a filter in the process `writer`.
     pub(crate) fn note(&self, destination: &Destination, writer: &Self, is_here: bool) {
         match destination {
             Destination::StandardOutput if is_here || is_same(&self.boot, &writer.boot) => {
-                uses::written_throughout(writer.output);
+                file_uses::written_throughout(writer.output);
             }
             Destination::Path(path) if !is_here && is_same(&self.view, &writer.view) => {
-                uses::written_elsewhere(path);
+                file_uses::written_elsewhere(path);
             }
             // The file of a writer in this process is noted when it is opened.
             _ => {}

@@ -1,4 +1,4 @@
-//! Parses a pipeline file, from TOML to a graph, with errors that name the line.
+//! Parses a pipeline, from TOML or one line to a graph, with errors that name the place.
 
 use std::fmt::Write;
 use std::fs;
@@ -8,20 +8,23 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use seekwire_flow::{
-    Bounds, Cut, DEFAULT_LIMIT, Graph, GraphError, Guarantee, OnError, Policy, StreamOptions,
+    Cut, DEFAULT_LIMIT, DealingPolicy, Graph, GraphError, Guarantee, OnError, SizeBounds,
+    StreamOptions,
 };
 use seekwire_launch::Launcher;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::builtin::process::Program;
-use crate::builtin::{self, Blockwise, Built};
+use crate::builtin::process::ProgramName;
+use crate::builtin::{self, Blockwise, BuiltFilter};
+use crate::decision_text;
+use crate::expression::{self, Named};
 use crate::job::Member;
-use crate::options::{Fault, Options, Rejects, is_name};
+use crate::located_error::LocatedError;
+use crate::options::{Fault, OptionTable, Rejects, is_name};
+use crate::origin::Origin;
 use crate::outputs::Destination;
 use crate::placement::Placement;
-use crate::text::Wrong;
-use crate::words;
 
 /// The largest file, in bytes.
 const LARGEST: u64 = 1 << 20;
@@ -29,7 +32,7 @@ const LARGEST: u64 = 1 << 20;
 /// A pipeline that can run.
 pub(crate) struct Pipeline {
     pub(crate) graph: Graph,
-    /// The text of the file.
+    /// The text of the file or of the expression.
     pub(crate) source: String,
     file: PathBuf,
     pub(crate) filters: Vec<Line>,
@@ -40,7 +43,7 @@ pub(crate) struct Pipeline {
 /// One filter of the file.
 pub(crate) struct Line {
     pub(crate) name: String,
-    place: Range<usize>,
+    location: Range<usize>,
     run: String,
     /// Number of copies on each process that it runs on.
     pub(crate) copies: usize,
@@ -53,17 +56,26 @@ pub(crate) struct Line {
     pub(crate) nanoseconds_per_byte: Option<u64>,
     /// The only output port besides the one for rejected blocks, if it has one of these.
     main: Option<String>,
-    program: Option<Program>,
+    program: Option<ProgramName>,
     destination: Option<Destination>,
 }
 
-const POLICIES: [(&str, Policy); 3] = [
-    ("adaptive", Policy::Adaptive),
-    ("demand", Policy::Demand),
-    ("round-robin", Policy::RoundRobin),
-];
+pub(crate) fn read(origin: Origin<'_>) -> Result<Pipeline> {
+    let (file, source) = match origin {
+        Origin::File(file) => (file, read_file(file)?),
+        Origin::Expression(expression) => (Path::new("-e"), expression.to_owned()),
+    };
+    let parsed = match origin {
+        Origin::File(_) => parse(&source),
+        Origin::Expression(_) => parse_expression(&source),
+    };
+    match parsed {
+        Ok(pipeline) => Ok(Pipeline { source, file: file.to_owned(), ..pipeline }),
+        Err((span, message)) => Err(LocatedError::new(file, &source, span, message).into()),
+    }
+}
 
-pub(crate) fn read(file: &Path) -> Result<Pipeline> {
+fn read_file(file: &Path) -> Result<String> {
     let cannot = || format!("cannot read the pipeline {}", file.display());
     let mut source = Vec::new();
     let opened = fs::File::open(file).with_context(cannot)?;
@@ -74,12 +86,7 @@ pub(crate) fn read(file: &Path) -> Result<Pipeline> {
         file.display(),
         LARGEST >> 20
     );
-    let source = String::from_utf8(source)
-        .with_context(|| format!("{} is not UTF-8 text", file.display()))?;
-    match parse(&source) {
-        Ok(pipeline) => Ok(Pipeline { source, file: file.to_owned(), ..pipeline }),
-        Err((span, message)) => Err(Wrong::new(file, &source, span, message).into()),
-    }
+    String::from_utf8(source).with_context(|| format!("{} is not UTF-8 text", file.display()))
 }
 
 fn parse(source: &str) -> Result<Pipeline, Fault> {
@@ -95,6 +102,21 @@ fn parse(source: &str) -> Result<Pipeline, Fault> {
             format!("there is no {}; a pipeline has filter, stream and guarantee", key.get_ref());
         return Err((key.span(), unknown));
     }
+    let none = || (0..0, "a pipeline needs filters: tables such as [filter.read]".to_owned());
+    let filters = tables(filters.ok_or_else(none)?)?;
+    build(filters, array(streams)?, guarantee)
+}
+
+fn parse_expression(source: &str) -> Result<Pipeline, Fault> {
+    let expression::Tables { filters, streams } = expression::tables(source)?;
+    build(filters, streams, None)
+}
+
+fn build(
+    filters: Vec<Named<'_>>,
+    streams: Vec<Spanned<DeTable<'_>>>,
+    guarantee: Option<Spanned<DeValue<'_>>>,
+) -> Result<Pipeline, Fault> {
     let mut pipeline = Pipeline {
         graph: Graph::new(),
         source: String::new(),
@@ -103,11 +125,10 @@ fn parse(source: &str) -> Result<Pipeline, Fault> {
         streams: Vec::new(),
         guarantee: None,
     };
-    let none = || (0..0, "a pipeline needs filters: tables such as [filter.read]".to_owned());
-    for (name, table) in tables(filters.ok_or_else(none)?)? {
+    for (name, table) in filters {
         pipeline.add_filter(name, table)?;
     }
-    for stream in array(streams)? {
+    for stream in streams {
         pipeline.add_stream(stream)?;
     }
     if let Some(guarantee) = guarantee {
@@ -121,8 +142,8 @@ fn parse(source: &str) -> Result<Pipeline, Fault> {
             GraphError::Circle(filters) => filters.first(),
             _ => None,
         };
-        let place = pipeline.filters.iter().find(|line| Some(&line.name) == filter);
-        return Err((place.map_or(0..0, |line| line.place.clone()), error.to_string()));
+        let line = pipeline.filters.iter().find(|line| Some(&line.name) == filter);
+        return Err((line.map_or(0..0, |line| line.location.clone()), error.to_string()));
     }
     for line in &pipeline.filters {
         pipeline.check_copies(line, line.copies)?;
@@ -131,8 +152,9 @@ fn parse(source: &str) -> Result<Pipeline, Fault> {
 }
 
 /// How a stream is cut into blocks.
-fn cut(options: &mut Options<'_>) -> Result<Cut, Fault> {
-    let bounds_at = ["block-least", "block-most", "block-record"].map(|name| options.place(name));
+fn cut(options: &mut OptionTable<'_>) -> Result<Cut, Fault> {
+    let bounds_at =
+        ["block-least", "block-most", "block-record"].map(|name| options.location(name));
     let block = options.size_or("block", "auto")?;
     let bounds =
         [options.size("block-least")?, options.size("block-most")?, options.size("block-record")?];
@@ -141,12 +163,12 @@ fn cut(options: &mut Options<'_>) -> Result<Cut, Fault> {
         (Some(Some(size)), None) => Cut::Bytes(size),
         (None, Some(size)) => Cut::Lines(size),
         (Some(None), None) => {
-            let usual = Bounds::default();
+            let usual = SizeBounds::default();
             let [least, most, record] = bounds;
             let record = record.unwrap_or(usual.record);
             let least = least.unwrap_or_else(|| usual.least.min(most.unwrap_or(usual.least)));
             let most = most.unwrap_or(usual.most.max(least).max(record));
-            return Ok(Cut::Auto(Bounds { least, most, record }));
+            return Ok(Cut::Auto(SizeBounds { least, most, record }));
         }
         (Some(_), Some(_)) => {
             let message = "a stream is cut by block or by lines, not by both".to_owned();
@@ -162,9 +184,6 @@ fn cut(options: &mut Options<'_>) -> Result<Cut, Fault> {
     }
     Ok(cut)
 }
-
-/// A table, with its name.
-type Named<'a> = (Spanned<String>, Spanned<DeTable<'a>>);
 
 /// The tables below `[filter]`, in the order of the file.
 fn tables(filters: Spanned<DeValue<'_>>) -> Result<Vec<Named<'_>>, Fault> {
@@ -212,22 +231,23 @@ impl Pipeline {
             let message = "the name of a filter consists of letters, digits, - and _".to_owned();
             return Err((at, message));
         }
-        let mut options = Options::new(format!("filter {name}"), at.clone(), table.into_inner());
+        let mut options =
+            OptionTable::new(format!("filter {name}"), at.clone(), table.into_inner());
         let (run, run_at) = options.required_at("run")?;
-        let copies_at = options.place("copies");
+        let copies_at = options.location("copies");
         let copies = options.number("copies")?.unwrap_or(1);
         let copies = usize::try_from(copies).ok().filter(|copies| (1..=1024).contains(copies));
         let copies = copies.ok_or_else(|| {
             (copies_at.clone(), format!("filter {name} can have 1 to 1024 copies"))
         })?;
         let placement = Placement::take(&mut options)?;
-        let idempotent_at = options.place("idempotent");
+        let idempotent_at = options.location("idempotent");
         let is_idempotent = options.boolean("idempotent")?;
-        let hedge_at = options.place("hedge");
+        let hedge_at = options.location("hedge");
         let hedge = options.number("hedge")?;
-        let on_error_at = options.place("on_error");
+        let on_error_at = options.location("on_error");
         let rejects = options.on_error()?;
-        let Built {
+        let BuiltFilter {
             mut ports,
             factory,
             is_split,
@@ -236,7 +256,7 @@ impl Pipeline {
             program,
             destination,
             nanoseconds_per_byte,
-        } = builtin::build((&run, run_at), options)?;
+        } = builtin::build(&run, run_at, options)?;
         if rejects.is_some() && (blockwise == Blockwise::Never || ports.inputs.is_empty()) {
             let why = format!(
                 "{run} does not treat each block by itself, so it cannot go on after an error: leave \
@@ -262,7 +282,7 @@ impl Pipeline {
         };
         let line = Line {
             name,
-            place: at.clone(),
+            location: at.clone(),
             run,
             copies,
             copies_at,
@@ -283,7 +303,7 @@ impl Pipeline {
         let is_declared = on_error != OnError::Fail || is_idempotent;
         if blockwise == Blockwise::Always || blockwise == Blockwise::Declared && is_declared {
             let declared = self.graph.blockwise(&line.name);
-            declared.map_err(|error| (line.place.clone(), error.to_string()))?;
+            declared.map_err(|error| (line.location.clone(), error.to_string()))?;
         }
         if on_error != OnError::Fail {
             let set = self.graph.on_error(&line.name, on_error);
@@ -321,7 +341,7 @@ impl Pipeline {
                  copies of this filter there is none: set copies = 1, or leave ordered out",
                 line.name
             );
-            return Err((line.place.clone(), why));
+            return Err((line.location.clone(), why));
         }
         Ok(())
     }
@@ -334,7 +354,7 @@ impl Pipeline {
         launcher: Launcher,
     ) -> Result<()> {
         let placed = self.place_all(members, rank, launcher);
-        Ok(placed.map_err(|(span, why)| Wrong::new(&self.file, &self.source, span, why))?)
+        Ok(placed.map_err(|(span, why)| LocatedError::new(&self.file, &self.source, span, why))?)
     }
 
     fn place_all(&mut self, members: &[Member], own: u32, launcher: Launcher) -> Result<(), Fault> {
@@ -345,7 +365,7 @@ impl Pipeline {
             let ranks: Vec<u32> = copies.collect();
             self.check_copies(line, ranks.len())?;
             let placed = self.graph.place(&line.name, &ranks);
-            placed.map_err(|error| (line.place.clone(), error.to_string()))?;
+            placed.map_err(|error| (line.location.clone(), error.to_string()))?;
             for (destination, rank) in line.destination.iter().zip(ranks) {
                 if let (Some(here), Some(writer)) = (at(own), at(rank)) {
                     here.files.note(destination, &writer.files, rank == own);
@@ -355,16 +375,25 @@ impl Pipeline {
         Ok(())
     }
 
+    /// Whether a filter without output writes anything but standard output.
+    pub(crate) fn writes_elsewhere(&self) -> bool {
+        let mut all = self.graph.filters().zip(&self.filters);
+        all.any(|((_, _, ports), line)| {
+            ports.outputs.is_empty() && line.destination != Some(Destination::StandardOutput)
+        })
+    }
+
     fn add_stream(&mut self, table: Spanned<DeTable<'_>>) -> Result<(), Fault> {
         let at = table.span();
-        let mut options = Options::new("the stream".to_owned(), at.clone(), table.into_inner());
+        let mut options = OptionTable::new("the stream".to_owned(), at.clone(), table.into_inner());
         let mut from = options.required("from")?;
         let main = self.filters.iter().find(|line| line.name == from);
         if let Some(port) = main.and_then(|line| line.main.as_ref()) {
             from = format!("{from}.{port}");
         }
         let to = options.required("to")?;
-        let policy = options.word("policy", &POLICIES)?.unwrap_or_default();
+        let policies = DealingPolicy::ALL.map(|policy| (policy.name(), policy));
+        let policy = options.word("policy", &policies)?.unwrap_or_default();
         let limit = options.size("limit")?.unwrap_or(DEFAULT_LIMIT);
         let is_ordered = options.boolean("ordered")?;
         let cut = cut(&mut options)?;
@@ -373,11 +402,11 @@ impl Pipeline {
             .connect(&from, &to, StreamOptions { policy, limit, is_ordered, cut })
             .map_err(|error| (at, error.to_string()))?;
         let mut line = format!("{from} -> {to}: ");
-        let (policy, _) = POLICIES.iter().find(|(_, of)| *of == policy).unwrap_or(&POLICIES[0]);
+        let policy = policy.name();
         let cut = match cut {
             Cut::Whole => "as they are sent".to_owned(),
             Cut::Bytes(size) => format!("of {size} B"),
-            Cut::Auto(Bounds { least, most, .. }) => {
+            Cut::Auto(SizeBounds { least, most, .. }) => {
                 format!("of a size between {least} B and {most} B that the stream chooses")
             }
             Cut::Lines(size) => format!("of lines, from {size} B on"),
@@ -393,7 +422,7 @@ impl Pipeline {
         let DeValue::Table(table) = value.into_inner() else {
             return Err((at, "guarantee must be a table: [guarantee]".to_owned()));
         };
-        let mut options = Options::new("the guarantee".to_owned(), at.clone(), table);
+        let mut options = OptionTable::new("the guarantee".to_owned(), at.clone(), table);
         let latency = options.duration("latency")?.map(Guarantee::Latency);
         let rate = options.positive("units-per-second")?.map(Guarantee::Rate);
         options.finish()?;
@@ -413,9 +442,11 @@ impl Pipeline {
     /// Checks that this host has the programs of all filters; placed ones may be meant for other
     /// hosts.
     pub(crate) fn check_programs(&self) -> Result<()> {
-        let here = self.filters.iter().filter(|line| matches!(line.placement, Placement::Front));
-        let checked = here.filter_map(|line| line.program.as_ref()).try_for_each(Program::check);
-        Ok(checked.map_err(|(span, why)| Wrong::new(&self.file, &self.source, span, why))?)
+        let here =
+            self.filters.iter().filter(|line| matches!(line.placement, Placement::Coordinator));
+        let checked =
+            here.filter_map(|line| line.program.as_ref()).try_for_each(ProgramName::check);
+        Ok(checked.map_err(|(span, why)| LocatedError::new(&self.file, &self.source, span, why))?)
     }
 
     /// Describes the filters and streams for people.
@@ -423,15 +454,15 @@ impl Pipeline {
         let mut text = String::from("Filters:\n");
         for Line { name, run, copies, placement, .. } in &self.filters {
             let copies = if *copies == 1 { String::new() } else { format!(", {copies} copies") };
-            let place = placement.describe();
-            let _ = writeln!(text, "  {name}: {run}{copies}{place}");
+            let placement = placement.describe();
+            let _ = writeln!(text, "  {name}: {run}{copies}{placement}");
         }
         text.push_str("Streams:\n");
         for stream in &self.streams {
             let _ = writeln!(text, "  {stream}");
         }
         if let Some(guarantee) = self.guarantee {
-            let _ = writeln!(text, "Guarantee: {}.", words::promise(guarantee));
+            let _ = writeln!(text, "Guarantee: {}.", decision_text::promise(guarantee));
         }
         text.push_str("The pipeline can run.");
         text
@@ -486,7 +517,7 @@ to = \"write\"
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
+    fn errors_are_reported_with_their_line() {
         let with = |from: &str, to: &str| fault(&GOOD.replacen(from, to, 1));
         let cases = [
             (with("run = \"burn\"", "run = \"brun\""), 4, "there is no filter brun"),

@@ -5,14 +5,14 @@ use std::ops::Range;
 use seekwire_launch::Launcher;
 
 use crate::job::Member;
-use crate::options::{Fault, Options};
+use crate::options::{Fault, OptionTable};
 
 /// The placement of one filter in a pipeline file.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Placement {
     /// None given: rank 0.
     #[default]
-    Front,
+    Coordinator,
     Ranks(Vec<u64>, Range<usize>),
     /// Patterns of names: `*` is any text.
     Hosts(Vec<String>, Range<usize>),
@@ -20,37 +20,37 @@ pub(crate) enum Placement {
 }
 
 impl Placement {
-    pub(crate) fn take(options: &mut Options<'_>) -> Result<Self, Fault> {
-        let places = ["ranks", "hosts", "role"].map(|name| options.place(name));
-        let [ranks_at, hosts_at, role_at] = places;
+    pub(crate) fn take(options: &mut OptionTable<'_>) -> Result<Self, Fault> {
+        let locations = ["ranks", "hosts", "role"].map(|name| options.location(name));
+        let [ranks_at, hosts_at, role_at] = locations;
         let ranks = options.numbers("ranks")?.map(|ranks| Self::Ranks(ranks, ranks_at.clone()));
         let hosts = options.strings("hosts")?.map(|hosts| Self::Hosts(hosts, hosts_at));
         let role = options.string("role")?.map(|role| Self::Role(role, role_at));
         let mut all = [ranks, hosts, role].into_iter().flatten();
-        let found = all.next().unwrap_or_default();
+        let placement = all.next().unwrap_or_default();
         if all.next().is_some() {
             let why = "a filter is placed by one of ranks, hosts and role, not by several";
             return Err((options.span(), why.to_owned()));
         }
-        match &found {
+        match &placement {
             Self::Ranks(ranks, at) if ranks.is_empty() => {
                 Err((at.clone(), "ranks must name at least one rank".to_owned()))
             }
             Self::Hosts(hosts, at) if hosts.is_empty() => {
                 Err((at.clone(), "hosts must name at least one host".to_owned()))
             }
-            _ => Ok(found),
+            _ => Ok(placement),
         }
     }
 
     /// The matching ranks, in order.
     pub(crate) fn ranks(&self, members: &[Member], launcher: Launcher) -> Result<Vec<u32>, Fault> {
-        let found = |is_meant: &dyn Fn(&Member) -> bool| -> Vec<u32> {
+        let matching = |is_meant: &dyn Fn(&Member) -> bool| -> Vec<u32> {
             let all = members.iter().enumerate().filter(|(_, member)| is_meant(member));
             all.map(|(rank, _)| rank as u32).collect()
         };
         let (ranks, at, what) = match self {
-            Self::Front => return Ok(vec![0]),
+            Self::Coordinator => return Ok(vec![0]),
             Self::Ranks(ranks, at) => {
                 if let Some(rank) = ranks.iter().find(|rank| **rank >= members.len() as u64) {
                     let why = format!("there is no rank {rank}: {}", there_are(members, launcher));
@@ -61,11 +61,11 @@ impl Placement {
             Self::Hosts(patterns, at) => {
                 let is_meant =
                     |member: &Member| patterns.iter().any(|pattern| matches(pattern, &member.host));
-                (found(&is_meant), at, format!("runs on {}", patterns.join(" or ")))
+                (matching(&is_meant), at, format!("runs on {}", patterns.join(" or ")))
             }
             Self::Role(role, at) => {
                 let is_meant = |member: &Member| member.role == *role;
-                (found(&is_meant), at, format!("has the role {role}"))
+                (matching(&is_meant), at, format!("has the role {role}"))
             }
         };
         if ranks.is_empty() {
@@ -78,7 +78,7 @@ impl Placement {
     /// As shown to people.
     pub(crate) fn describe(&self) -> String {
         match self {
-            Self::Front => String::new(),
+            Self::Coordinator => String::new(),
             Self::Ranks(ranks, _) => {
                 let ranks: Vec<String> = ranks.iter().map(u64::to_string).collect();
                 format!(", on ranks {}", ranks.join(", "))
@@ -138,15 +138,15 @@ mod tests {
     }
 
     #[test]
-    fn places_are_found_or_what_there_is_is_told() {
+    fn placements_are_resolved_or_the_available_processes_are_listed() {
         let member = |host: &str, role: &str| Member {
             host: host.into(),
             role: role.into(),
             files: Files::default(),
         };
         let members = [member("a1", ""), member("b1", "worker"), member("b2", "worker")];
-        let ranks = |place: Placement| place.ranks(&members, Launcher::Hydra);
-        assert_eq!(ranks(Placement::Front), Ok(vec![0]));
+        let ranks = |placement: Placement| placement.ranks(&members, Launcher::Hydra);
+        assert_eq!(ranks(Placement::Coordinator), Ok(vec![0]));
         assert_eq!(
             ranks(Placement::Hosts(vec!["b*".into(), "a1".into()], 0..1)),
             Ok(vec![0, 1, 2])

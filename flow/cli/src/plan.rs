@@ -17,8 +17,8 @@ use seekwire_program::table::{self, Align, printable};
 
 use crate::arguments::FlowPlan;
 use crate::builtin::exec;
-use crate::prediction::{self, Cost, Predicted};
-use crate::{argument, pipeline, run, words};
+use crate::prediction::{self, ByteCost, Predicted};
+use crate::{decision_text, pipeline, run, unit_argument};
 
 /// Columns of a sentence, for a narrow terminal.
 const WIDTH: usize = 79;
@@ -44,7 +44,8 @@ struct Sample {
 }
 
 pub(crate) fn plan(options: &FlowPlan) -> Result<ExitCode> {
-    let mut pipeline = pipeline::read(&options.file)?;
+    let (origin, units) = options.pipeline.parts();
+    let mut pipeline = pipeline::read(origin)?;
     let filters = pipeline.graph.filters();
     let sinks = filters.filter(|(_, _, ports)| ports.outputs.is_empty());
     let sinks: Vec<String> = sinks.map(|(name, ..)| name.to_owned()).collect();
@@ -55,7 +56,7 @@ pub(crate) fn plan(options: &FlowPlan) -> Result<ExitCode> {
     let running = Arc::new(pipeline.graph.start().context("the pipeline does not start")?);
     // The process exits without waiting for any filter.
     std::mem::forget(Arc::clone(&running));
-    let sample = measure(&running, &options.units, Duration::from_secs(options.seconds));
+    let sample = measure(&running, &units, Duration::from_secs(options.seconds));
     exec::end_all();
     let sample = sample?;
     let predicted = prediction::predict(&pipeline.filters, &sample.copies, &sample.streams);
@@ -82,7 +83,7 @@ fn measure(running: &Arc<Running>, units: &[OsString], longest: Duration) -> Res
     };
     let mut done_units = Vec::new();
     for argument in units {
-        let unit = running.submit(Unit::new(argument::to_text(argument)));
+        let unit = running.submit(Unit::new(unit_argument::to_text(argument)));
         let (done, outcome) = channel();
         let wait = move || {
             // Nobody receives it once the time has passed.
@@ -146,16 +147,19 @@ fn report(
 
 /// Whether the pipeline will keep its guarantee.
 fn kept(guarantee: Guarantee, sample: &Sample, predicted: &[Predicted], sent: u64) -> String {
-    let promise = words::promise(guarantee);
+    let promise = decision_text::promise(guarantee);
     let slowest = sample.units.iter().max().copied();
     let seconds = Duration::try_from_secs_f64(sample.seconds).unwrap_or_default();
     let says = match (guarantee, slowest) {
         (Guarantee::Latency(allowed), Some(slowest)) if sample.is_whole => {
             let does = if slowest <= allowed { "holds here" } else { "does not hold here" };
-            format!("{does}: the slowest unit took {}", words::time(slowest))
+            format!("{does}: the slowest unit took {}", decision_text::time(slowest))
         }
         (Guarantee::Latency(allowed), _) if seconds > allowed => {
-            format!("does not hold here: a unit was not done after {}", words::time(seconds))
+            format!(
+                "does not hold here: a unit was not done after {}",
+                decision_text::time(seconds)
+            )
         }
         (Guarantee::Rate(rate), Some(_)) if sample.is_whole => {
             let count = sample.units.len() as f64;
@@ -203,10 +207,10 @@ fn rows(predicted: &[Predicted], target: Option<f64>) -> String {
             format!("{cost:.decimals$} ns")
         };
         let (cost, from) = match one.cost {
-            Cost::Measured(cost) => (nanoseconds(cost), "measured"),
-            Cost::Said(cost) => (nanoseconds(cost), "its option"),
-            Cost::Dropped => (nothing(), "not run"),
-            Cost::NoBytes => (nothing(), "no bytes"),
+            ByteCost::Measured(cost) => (nanoseconds(cost), "measured"),
+            ByteCost::Said(cost) => (nanoseconds(cost), "its option"),
+            ByteCost::Dropped => (nothing(), "not run"),
+            ByteCost::NoBytes => (nothing(), "no bytes"),
         };
         let needed = target.and_then(|target| one.needed(target)).map_or_else(nothing, |needed| {
             if needed > 1.0 && !one.is_split {

@@ -12,7 +12,7 @@ use crate::pipeline::Line;
 
 /// The cost of a byte for a filter, in seconds of one copy.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Cost {
+pub(crate) enum ByteCost {
     Measured(f64),
     /// Stated by an option.
     Said(f64),
@@ -28,12 +28,12 @@ pub(crate) struct Predicted {
     pub(crate) copies: usize,
     pub(crate) is_split: bool,
     pub(crate) is_source: bool,
-    pub(crate) cost: Cost,
+    pub(crate) cost: ByteCost,
     /// Bytes that it receives for each byte of the sources; for a source, its share of them.
     pub(crate) load: f64,
 }
 
-impl Cost {
+impl ByteCost {
     fn seconds(self) -> Option<f64> {
         match self {
             Self::Measured(seconds) | Self::Said(seconds) => Some(seconds),
@@ -67,26 +67,27 @@ pub(crate) fn sent(predicted: &[Predicted], streams: &[StreamReport]) -> u64 {
 
 /// How many of these bytes every filter has taken, in their original or processed form.
 pub(crate) fn come_through(predicted: &[Predicted], copies: &[CopyReport], sent: u64) -> f64 {
-    let taken = |one: &Predicted| -> u64 {
+    let consumed = |one: &Predicted| -> u64 {
         copies.iter().filter(|copy| *copy.filter == *one.filter).map(|copy| copy.bytes).sum()
     };
     let others = predicted.iter().filter(|one| !one.is_source && one.load > 0.0);
-    others.map(|one| taken(one) as f64 / one.load).fold(sent as f64, f64::min)
+    others.map(|one| consumed(one) as f64 / one.load).fold(sent as f64, f64::min)
 }
 
 /// Bytes that a filter has sent; all streams from one port carry the same bytes.
-fn sent_by(filter: &str, streams: &[StreamReport]) -> u64 {
+pub(crate) fn sent_by(filter: &str, streams: &[StreamReport]) -> u64 {
     let mut ports: HashMap<&str, u64> = HashMap::new();
     for stream in streams.iter().filter(|stream| ends(stream).0 == filter) {
         let port = stream.name.split(" -> ").next().unwrap_or_default();
         let bytes = ports.entry(port).or_default();
         *bytes = stream.bytes.max(*bytes);
     }
-    ports.values().sum()
+    // The counts may come from another process and be anything.
+    ports.into_values().fold(0, u64::saturating_add)
 }
 
 /// The filters that a stream leads from and to.
-fn ends(stream: &StreamReport) -> (&str, &str) {
+pub(crate) fn ends(stream: &StreamReport) -> (&str, &str) {
     let (from, to) = stream.name.split_once(" -> ").unwrap_or((&stream.name, ""));
     let filter = |end: &'_ str| end.find('.').unwrap_or(end.len());
     (&from[..filter(from)], &to[..filter(to)])
@@ -103,9 +104,9 @@ pub(crate) fn predict(
     // For each filter: busy time, and bytes taken, or sent by a source.
     let total = |name: &str| {
         let own = copies.iter().filter(|copy| &*copy.filter == name);
-        let (busy, taken) =
+        let (busy, consumed) =
             own.fold((0.0, 0), |sum, copy| (sum.0 + copy.busy.as_secs_f64(), sum.1 + copy.bytes));
-        (busy, if is_source(name) { sent_by(name, streams) } else { taken })
+        (busy, if is_source(name) { sent_by(name, streams) } else { consumed })
     };
     let all: u64 =
         filters.iter().filter(|line| is_source(&line.name)).map(|line| total(&line.name).1).sum();
@@ -115,8 +116,8 @@ pub(crate) fn predict(
         for Line { name, .. } in filters {
             let share = |stream: &StreamReport| {
                 let (from, _) = ends(stream);
-                let taken = total(from).1.max(1) as f64;
-                Some(loads.get(from)? * stream.bytes as f64 / taken)
+                let consumed = total(from).1.max(1) as f64;
+                Some(loads.get(from)? * stream.bytes as f64 / consumed)
             };
             let load = match is_source(name) {
                 true => Some(total(name).1 as f64 / all.max(1) as f64),
@@ -133,10 +134,10 @@ pub(crate) fn predict(
     let predicted = |line: &Line| {
         let (busy, bytes) = total(&line.name);
         let cost = match line.nanoseconds_per_byte {
-            _ if is_sink(&line.name) => Cost::Dropped,
-            Some(nanoseconds) => Cost::Said(nanoseconds as f64 / 1e9),
-            None if bytes == 0 => Cost::NoBytes,
-            None => Cost::Measured(busy / bytes as f64),
+            _ if is_sink(&line.name) => ByteCost::Dropped,
+            Some(nanoseconds) => ByteCost::Said(nanoseconds as f64 / 1e9),
+            None if bytes == 0 => ByteCost::NoBytes,
+            None => ByteCost::Measured(busy / bytes as f64),
         };
         Predicted {
             filter: line.name.clone(),
@@ -155,6 +156,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::origin::Origin;
 
     fn copy(filter: &str, busy: u64, bytes: u64) -> CopyReport {
         let [busy, none] = [busy, 0].map(Duration::from_secs);
@@ -227,7 +229,7 @@ to = \"b\"
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.toml");
         std::fs::write(&path, file).unwrap();
-        let pipeline = crate::pipeline::read(&path).unwrap();
+        let pipeline = crate::pipeline::read(Origin::File(&path)).unwrap();
         let copies = [
             copy("big", 1, 0),
             copy("small", 2, 0),
@@ -251,11 +253,11 @@ to = \"b\"
         assert!((come_through(&predicted, &copies, 800) - 400.0).abs() < 1e-9);
         assert_eq!((find("big").load, find("small").load), (0.75, 0.25));
         let work = find("work");
-        assert_eq!((work.load, work.cost), (2.25, Cost::Measured(0.01)));
+        assert_eq!((work.load, work.cost), (2.25, ByteCost::Measured(0.01)));
         assert!((work.bound().unwrap() - 2.0 / 0.0225).abs() < 1e-9);
         assert_eq!(work.needed(800.0), Some(18.0));
         let burn = find("burn");
-        assert_eq!((burn.load, burn.cost), (0.25, Cost::Said(1e-6)));
-        assert_eq!((find("a").cost, find("a").bound()), (Cost::Dropped, None));
+        assert_eq!((burn.load, burn.cost), (0.25, ByteCost::Said(1e-6)));
+        assert_eq!((find("a").cost, find("a").bound()), (ByteCost::Dropped, None));
     }
 }

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use seekwire_flow::{Failure, OnReject, Running, Unit};
@@ -17,40 +18,43 @@ use signal_hook::iterator::Signals;
 
 use crate::arguments::FlowRun;
 use crate::builtin::files::UNREAD;
-use crate::builtin::{exec, uses};
+use crate::builtin::{exec, file_uses};
 use crate::job::Membership;
-use crate::text::Wrong;
-use crate::watch::screen::{self, Target};
-use crate::watch::status::Watched;
-use crate::watch::trace::Trace;
-use crate::watch::{self, server, sockets};
-use crate::{argument, job, pipeline, shares, words};
+use crate::located_error::LocatedError;
+use crate::monitor::screen::{self, TerminalStream};
+use crate::monitor::status::Watched;
+use crate::monitor::trace::Trace;
+use crate::monitor::{self, server, sockets};
+use crate::origin::Origin;
+use crate::{decision_text, job, pipeline, time_report, unit_argument};
 
 pub(crate) fn run(options: &FlowRun) -> Result<ExitCode> {
     let launched = job::launched(options)?;
     let rank = launched.rank();
     match run_as(options, launched) {
-        // All processes find the same mistake in the pipeline: the front reports it.
-        Err(error) if rank > 0 && error.is::<Wrong>() => Ok(ExitCode::FAILURE),
+        // All processes find the same mistake in the pipeline: the coordinator reports it.
+        Err(error) if rank > 0 && error.is::<LocatedError>() => Ok(ExitCode::FAILURE),
         outcome => outcome,
     }
 }
 
 fn run_as(options: &FlowRun, launched: seekwire_launch::Job) -> Result<ExitCode> {
     let rank = launched.rank();
-    let mut pipeline = match pipeline::read(&options.file) {
+    let (origin, units) = options.pipeline.parts();
+    let mut pipeline = match pipeline::read(origin) {
         // The results of the others are unknown, and the launcher may end them all because of this
         // one.
         Err(error) if rank > 0 => {
-            let line = error.downcast_ref().map_or_else(|| format!("{error:#}"), Wrong::line);
+            let line =
+                error.downcast_ref().map_or_else(|| format!("{error:#}"), LocatedError::line);
             seekwire_program::tell(format_args!("seekwire: rank {rank}: {line}"));
             return Ok(ExitCode::FAILURE);
         }
         read => read?,
     };
-    // The front knows of all copies.
+    // The coordinator knows of all copies.
     let metrics = options.metrics.as_deref().filter(|_| rank == 0).map(listen).transpose()?;
-    let name = options.file.display().to_string();
+    let name = origin.name();
     let membership = Membership::new(launched, options, &pipeline.source)?;
     if let Err(error) = pipeline.place(&membership.members, rank, membership.launcher()) {
         membership.decline();
@@ -58,7 +62,7 @@ fn run_as(options: &FlowRun, launched: seekwire_launch::Job) -> Result<ExitCode>
     }
     let trace = options.trace.as_deref().map(|path| own_file(path, rank));
     if let Some(path) = &trace {
-        check_trace(path, options)?;
+        check_trace(path, origin, &units)?;
     }
     let trace = trace.map(|path| Trace::create(&path, &name, &pipeline.graph)).transpose()?;
     let trace = trace.map(Arc::new);
@@ -66,6 +70,7 @@ fn run_as(options: &FlowRun, launched: seekwire_launch::Job) -> Result<ExitCode>
         pipeline.graph.observe(Arc::<Trace>::clone(trace));
     }
     pipeline.graph.tell_of_rejects(rejects());
+    let writes_elsewhere = pipeline.writes_elsewhere();
     end_well_at_signals(trace.clone())?;
     let started = match &membership.job {
         Some(job) => pipeline.graph.start_in(job, pipeline.source.as_bytes()),
@@ -75,8 +80,8 @@ fn run_as(options: &FlowRun, launched: seekwire_launch::Job) -> Result<ExitCode>
     // After its unit has failed, a filter may still be waiting for input from a terminal. The
     // process exits without waiting for it.
     std::mem::forget(Arc::clone(&running));
-    let outcome = match running.is_front() {
-        true => watch_all(options, name, &running, metrics),
+    let outcome = match running.is_coordinator() {
+        true => watch_all(options, &units, name, &running, metrics, writes_elsewhere),
         false => Ok(serve(&running, &membership)),
     };
     running.finish();
@@ -95,8 +100,8 @@ fn run_as(options: &FlowRun, launched: seekwire_launch::Job) -> Result<ExitCode>
 const LINES: usize = 100;
 
 fn rejects() -> OnReject {
-    let told = AtomicUsize::new(0);
-    Arc::new(move |rejected| match told.fetch_add(1, Ordering::Relaxed) {
+    let count = AtomicUsize::new(0);
+    Arc::new(move |rejected| match count.fetch_add(1, Ordering::Relaxed) {
         before if before < LINES => {
             let line = printable(&rejected.to_string());
             screen::tell(format_args!("seekwire: rejected: {line}"));
@@ -106,20 +111,24 @@ fn rejects() -> OnReject {
     })
 }
 
-/// The trace overwrites its file, so that must not be a file that is read.
-fn check_trace(path: &Path, options: &FlowRun) -> Result<()> {
+/// The trace overwrites an earlier one, which must not be read in this run.
+fn check_trace(path: &Path, origin: Origin<'_>, units: &[OsString]) -> Result<()> {
     let number = |path: &Path| {
-        fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|file| uses::number(&file))
+        fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|file| file_uses::number(&file))
     };
     let Some(trace) = number(path) else { return Ok(()) };
-    let mut read = options.units.iter().map(Path::new).chain([&*options.file]);
+    let pipeline = match origin {
+        Origin::File(file) => Some(file),
+        Origin::Expression(_) => None,
+    };
+    let mut read = units.iter().map(Path::new).chain(pipeline);
     if let Some(read) = read.find(|read| number(read) == Some(trace)) {
         bail!("the trace would overwrite {}, which is read; choose another file", read.display());
     }
     Ok(())
 }
 
-/// Processes other than the front write to a file of their own.
+/// Processes other than the coordinator write to a file of their own.
 fn own_file(path: &Path, rank: u32) -> PathBuf {
     match rank {
         0 => path.to_owned(),
@@ -131,11 +140,11 @@ fn own_file(path: &Path, rank: u32) -> PathBuf {
     }
 }
 
-/// Takes part until the front reports that all is done.
+/// Takes part until the coordinator reports that all is done.
 fn serve(running: &Running, membership: &Membership) -> ExitCode {
     let Err(failure) = running.serve() else { return ExitCode::SUCCESS };
     let own = membership.job.as_ref().map_or(0, |job| job.rank);
-    // The front reports other losses.
+    // The coordinator reports other losses.
     if matches!(failure, Failure::Lost { rank, .. } if rank == 0 || rank == own) {
         let line = printable(&format!("rank {own}: {failure}"));
         seekwire_program::tell(format_args!("seekwire: {line}"));
@@ -155,74 +164,90 @@ fn listen(address: &str) -> Result<TcpListener> {
 
 fn watch_all(
     options: &FlowRun,
+    units: &[OsString],
     name: String,
     running: &Arc<Running>,
     metrics: Option<TcpListener>,
+    writes_elsewhere: bool,
 ) -> Result<ExitCode> {
     let watching = Arc::clone(running);
-    let tell_of_losses = move || {
-        let mut known = 0;
-        while let Some(loss) = watching.next_loss(known) {
-            known += 1;
+    let report_losses = move || {
+        let mut seen = 0;
+        while let Some(loss) = watching.next_loss(seen) {
+            seen += 1;
             let line = printable(&loss.to_string());
             screen::tell(format_args!("seekwire: {line}; other copies do its work"));
         }
     };
-    let losses = thread::Builder::new().spawn(tell_of_losses).context("cannot start a thread")?;
-    let units = options.units.len().max(1);
-    let watched = Arc::new(Watched::new(Arc::clone(running), name, units));
+    let loss_reporter =
+        thread::Builder::new().spawn(report_losses).context("cannot start a thread")?;
+    let watched = Arc::new(Watched::new(Arc::clone(running), name, units.len().max(1)));
     let must_serve = metrics.is_some();
-    // Without a place for a socket, `flow top` does not find this pipeline.
+    // Without a directory for a socket, `flow top` does not find this pipeline.
     let served = server::start(Arc::clone(&watched), metrics, sockets::open().ok());
     if must_serve {
         served.context("cannot serve metrics")?;
     }
-    if !options.quiet && Target::Error.is_screen() {
-        watch::show(Arc::clone(&watched));
+    if !options.quiet && TerminalStream::Error.is_screen() {
+        monitor::show(Arc::clone(&watched));
     }
-    let outcome = run_all(options, running, &watched);
+    let outcome = run_all(options, units, running, &watched, writes_elsewhere);
     running.finish();
     // It reports the processes that were lost at the end.
-    let _ = losses.join();
+    let _ = loss_reporter.join();
     outcome
 }
 
-fn run_all(options: &FlowRun, running: &Running, watched: &Watched) -> Result<ExitCode> {
+fn run_all(
+    options: &FlowRun,
+    units: &[OsString],
+    running: &Running,
+    watched: &Watched,
+    writes_elsewhere: bool,
+) -> Result<ExitCode> {
     let once = [OsString::new()];
-    let arguments = if options.units.is_empty() { &once[..] } else { &options.units };
+    let arguments = if units.is_empty() { &once[..] } else { units };
+    let began = Instant::now();
     let mut failed = 0;
+    let mut is_read = true;
     for argument in arguments {
-        let argument = argument::to_text(argument);
-        let shown = argument::shown(&argument);
-        // One after the other: the output of several to one place would mix.
+        let argument = unit_argument::to_text(argument);
+        let shown = unit_argument::shown(&argument);
+        // One after the other: the output of several to one file would mix.
         watched.unit_begins(&shown);
         let unit = running.submit(Unit::new(argument));
         let outcome = unit.wait();
         watched.unit_ends(outcome.is_ok());
         if let Err(failure) = outcome {
-            if is_unread(&failure) {
-                // Exits as with SIGPIPE; an earlier failure still counts.
-                return Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+            is_read = !is_unread(&failure);
+            // Ends as with SIGPIPE, unless that leaves incomplete files.
+            if is_read || writes_elsewhere {
+                failed += 1;
+                let which = if shown.is_empty() { String::new() } else { format!("{shown}: ") };
+                let what = if is_read { "" } else { "; other output is incomplete" };
+                let line = printable(&format!("{which}{failure}{what}"));
+                screen::tell(format_args!("seekwire: {line}"));
             }
-            failed += 1;
-            let which = if shown.is_empty() { String::new() } else { format!("{shown}: ") };
-            let line = printable(&format!("{which}{failure}"));
-            screen::tell(format_args!("seekwire: {line}"));
+            if !is_read {
+                break;
+            }
         }
     }
     screen::close();
+    let elapsed = began.elapsed();
     let (copies, streams) = running.report();
-    if !options.quiet && failed < arguments.len() {
-        seekwire_program::tell(shares::table(&copies, &streams));
+    if !options.quiet && is_read && failed < arguments.len() {
+        seekwire_program::tell(time_report::table(&copies, &streams, elapsed));
     }
-    let rejected = shares::rejected(&copies);
+    // Whatever a process has rejected arrives here before its report.
+    let rejected = running.rejected();
     for (filter, count) in &rejected {
         seekwire_program::tell(format_args!("seekwire: filter {filter} has rejected {count}"));
     }
-    if let Some(report) = running.guarantee() {
+    if let Some(report) = running.guarantee().filter(|_| is_read) {
         // Also printed with --quiet if it is broken, since the user asked for the guarantee.
         if !options.quiet || !report.holds() {
-            seekwire_program::tell(words::guarantee(&report));
+            seekwire_program::tell(decision_text::guarantee(&report));
         }
     }
     if failed > 0 && arguments.len() > 1 {
@@ -240,8 +265,7 @@ fn run_all(options: &FlowRun, running: &Running, watched: &Watched) -> Result<Ex
 /// arguments.
 const REJECTED: u8 = 3;
 
-/// True if the reader of standard output is gone (`seekwire flow run ... | head`), which is no
-/// failure.
+/// True if the reader of standard output is gone (`seekwire flow run ... | head`).
 fn is_unread(failure: &Failure) -> bool {
     matches!(failure, Failure::Filter { error, .. } if **error == *UNREAD)
 }

@@ -2,9 +2,6 @@
 //! cable can be pulled. The tests follow flow/docs/cluster.md step by step. If this process may not
 //! create such namespaces, a test reports that and does nothing.
 
-#[path = "../../launch/tests/cluster/mod.rs"]
-mod cluster;
-
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::symlink;
@@ -12,20 +9,20 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 
-use cluster::{Bed, Outcome, Shell, Slurm, directory, installed, on_far};
+use crate::cluster::{Bed, Outcome, Shell, Slurm, directory, installed, on_far};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use rustix::process::{Pid, Signal, kill_process};
-use seekwire_testbed::End;
+use seekwire_testbed::TestHost;
 use tempfile::TempDir;
 
 /// A directory that all hosts share, with the program, a pipeline and its input.
-struct Place {
+struct TestDirectory {
     directory: TempDir,
     errors: usize,
 }
 
-impl Place {
+impl TestDirectory {
     /// With the pipeline of the document, and a log of some megabytes.
     fn new() -> Self {
         let directory = directory();
@@ -56,28 +53,28 @@ impl Place {
     fn check(&self, outcome: &Outcome, workers: &[&str]) {
         assert_eq!(outcome.code, Some(0), "{outcome:#?}");
         assert_eq!(outcome.output.trim(), self.errors.to_string(), "{outcome:#?}");
-        check_places(&outcome.errors, workers);
+        check_workers(&outcome.errors, workers);
     }
 }
 
 const MEMBERS: usize = 16;
 
-/// Checks in the final table that grep ran at each of these places, and nowhere else.
-fn check_places(table: &str, workers: &[&str]) {
+/// Checks in the final table that grep ran on each of these workers, and nowhere else.
+fn check_workers(table: &str, workers: &[&str]) {
     let mut worked = Vec::new();
     let rows = table.lines().filter_map(|line| line.trim().strip_prefix("grep "));
     for row in rows {
-        let (place, numbers) = row.split_once(')').unwrap();
-        let place = format!("{})", place.split_once(" on ").unwrap().1);
-        assert!(workers.contains(&&*place), "{place}: {table}");
+        let (worker, numbers) = row.split_once(')').unwrap();
+        let worker = format!("{})", worker.split_once(" on ").unwrap().1);
+        assert!(workers.contains(&&*worker), "{worker}: {table}");
         let blocks: Vec<&str> = numbers.split('%').next_back().unwrap().split(' ').collect();
         let blocks = blocks.iter().find(|word| !word.is_empty()).unwrap();
         if *blocks != "0" {
-            worked.push(place);
+            worked.push(worker);
         }
     }
     for worker in workers {
-        assert!(worked.iter().any(|place| place == worker), "{worker}: {table}");
+        assert!(worked.iter().any(|other| other == worker), "{worker}: {table}");
     }
 }
 
@@ -131,7 +128,7 @@ fn outcome(child: Child) -> Outcome {
 }
 
 /// Bytes that an interface of that end has received and sent.
-fn traffic(end: &End, interface: &str) -> [u64; 2] {
+fn traffic(end: &TestHost, interface: &str) -> [u64; 2] {
     let text = end.run(|| fs::read_to_string("/proc/thread-self/net/dev")).unwrap().unwrap();
     let mut lines = text.lines().filter_map(|line| line.trim().split_once(':'));
     let (_, numbers) = lines.find(|(name, _)| *name == interface).unwrap();
@@ -165,11 +162,11 @@ ordered = true
 /// Kills rank 1 of three in the middle; rank 2 takes over its work. The launcher's status may be
 /// that of the killed process.
 fn check_that_others_go_on(bed: &Bed, launcher: &[&str], variables: &[(&str, &str)]) {
-    let place = Place::new();
-    let pipeline = IDEMPOTENT.replace("@", place.directory.path().to_str().unwrap());
-    fs::write(place.path("pipeline.toml"), pipeline).unwrap();
+    let test = TestDirectory::new();
+    let pipeline = IDEMPOTENT.replace("@", test.directory.path().to_str().unwrap());
+    fs::write(test.path("pipeline.toml"), pipeline).unwrap();
     let data = log(4_000_000);
-    fs::write(place.path("data"), &data).unwrap();
+    fs::write(test.path("data"), &data).unwrap();
     let script = "
         rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}
         echo $$ >\"$1/pid-$rank\"
@@ -177,20 +174,20 @@ fn check_that_others_go_on(bed: &Bed, launcher: &[&str], variables: &[(&str, &st
         exec \"$1/bin/seekwire\" flow run --quiet \"$1/pipeline.toml\"";
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", "60"]).args(launcher).args(["sh", "-c", script, "sh"]);
-    command.arg(place.directory.path()).envs(variables.iter().copied());
+    command.arg(test.directory.path()).envs(variables.iter().copied());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = bed.near().spawn(&mut command).unwrap();
-    while fs::metadata(place.path("output")).map_or(0, |output| output.len()) < 100_000 {
+    while fs::metadata(test.path("output")).map_or(0, |output| output.len()) < 100_000 {
         assert!(child.try_wait().unwrap().is_none(), "it has ended before");
         thread::yield_now();
     }
-    let pid = fs::read_to_string(place.path("pid-1")).unwrap().trim().parse().unwrap();
+    let pid = fs::read_to_string(test.path("pid-1")).unwrap().trim().parse().unwrap();
     kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
     let outcome = outcome(child);
     assert!(outcome.errors.contains("other copies do its work"), "{outcome:#?}");
     assert!(outcome.errors.contains("rank 1 on "), "{outcome:#?}");
     assert!(!matches!(outcome.code, None | Some(124)), "{outcome:#?}");
-    assert!(fs::read(place.path("output")).unwrap() == data, "{outcome:#?}");
+    assert!(fs::read(test.path("output")).unwrap() == data, "{outcome:#?}");
 }
 
 fn here() -> String {
@@ -201,19 +198,19 @@ mod hydra {
     use super::*;
 
     #[test]
-    fn the_front_and_workers_of_one_host() {
+    fn the_coordinator_and_workers_of_one_host() {
         let Some(bed) = Bed::new() else { return };
         installed("mpiexec.hydra");
-        let place = Place::new();
-        let (seekwire, pipeline) = (place.path("bin/seekwire"), place.path("count.toml"));
-        let log = place.path("app.log.gz");
+        let test = TestDirectory::new();
+        let (seekwire, pipeline) = (test.path("bin/seekwire"), test.path("count.toml"));
+        let log = test.path("app.log.gz");
         let run = [&seekwire, "flow", "run"];
         let worker = ["--role", "worker"];
         let units = [&*pipeline, &log];
         let hydra = ["mpiexec.hydra", "-iface", bed.near().interface(), "-n", "1"];
         let command = [&hydra, &run[..], &units, &[":", "-n", "2"], &run, &worker, &units].concat();
-        let places = [1, 2].map(|rank| format!("{} ({rank})", here()));
-        place.check(&bed.run(&command, &[]), &places.each_ref().map(String::as_str));
+        let workers = [1, 2].map(|rank| format!("{} ({rank})", here()));
+        test.check(&bed.run(&command, &[]), &workers.each_ref().map(String::as_str));
     }
 
     /// Three in a row: from the first to the second, on one host, blocks go by shared memory, and
@@ -246,13 +243,13 @@ to = \"print\"
         let Some(bed) = Bed::new() else { return };
         installed("mpiexec.hydra");
         let shell = Shell::new(&bed);
-        let place = Place::new();
-        fs::write(place.path("row.toml"), ROW).unwrap();
+        let test = TestDirectory::new();
+        fs::write(test.path("row.toml"), ROW).unwrap();
         let data = log(8_000_000);
-        fs::write(place.path("data"), &data).unwrap();
+        fs::write(test.path("data"), &data).unwrap();
         let hosts = format!("{}:2,{}:1", bed.near().address(), bed.far().address());
-        let (seekwire, pipeline) = (place.path("bin/seekwire"), place.path("row.toml"));
-        let data_path = place.path("data");
+        let (seekwire, pipeline) = (test.path("bin/seekwire"), test.path("row.toml"));
+        let data_path = test.path("data");
         let hydra = ["mpiexec.hydra", "-iface", bed.near().interface(), "-launcher", "rsh"];
         let options = ["-launcher-exec", &shell.script, "-hosts", &hosts, "-n", "3"];
         let run = [&*seekwire, "flow", "run", &pipeline, &data_path];
@@ -285,12 +282,12 @@ mod open_mpi {
     use super::*;
 
     #[test]
-    fn the_front_and_workers_of_one_host() {
+    fn the_coordinator_and_workers_of_one_host() {
         let Some(bed) = Bed::new() else { return };
         installed("mpirun.openmpi");
-        let place = Place::new();
-        let (seekwire, pipeline) = (place.path("bin/seekwire"), place.path("count.toml"));
-        let log = place.path("app.log.gz");
+        let test = TestDirectory::new();
+        let (seekwire, pipeline) = (test.path("bin/seekwire"), test.path("count.toml"));
+        let log = test.path("app.log.gz");
         let session = directory();
         let run = [&seekwire, "flow", "run"];
         let worker = ["--role", "worker"];
@@ -298,9 +295,9 @@ mod open_mpi {
         let mpirun = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", "1"];
         let command = [&mpirun, &run[..], &units, &[":", "-n", "2"], &run, &worker, &units];
         let variables = [("TMPDIR", session.path().to_str().unwrap())];
-        let places = [1, 2].map(|rank| format!("{} ({rank})", here()));
+        let workers = [1, 2].map(|rank| format!("{} ({rank})", here()));
         let outcome = bed.run(&command.concat(), &variables);
-        place.check(&outcome, &places.each_ref().map(String::as_str));
+        test.check(&outcome, &workers.each_ref().map(String::as_str));
     }
 
     #[test]
@@ -324,13 +321,13 @@ mod slurm {
         let Some(bed) = Bed::new() else { return };
         installed("sbatch");
         let slurm = Slurm::start(&bed);
-        let place = Place::new();
-        let path = place.search_path();
-        let (pipeline, log) = (place.path("count.toml"), place.path("app.log.gz"));
+        let test = TestDirectory::new();
+        let path = test.search_path();
+        let (pipeline, log) = (test.path("count.toml"), test.path("app.log.gz"));
         let srun = ["srun", "-N2", "-n2", "--mpi=pmi2"];
         let command = [&srun[..], &["seekwire", "flow", "run", &pipeline, &log]].concat();
         let variables = [("PATH", &*path), ("SEEKWIRE_FLOW_ROLE", "worker")];
-        place.check(&slurm.run(&bed, &command, &variables), &["one (0)", "two (1)"]);
+        test.check(&slurm.run(&bed, &command, &variables), &["one (0)", "two (1)"]);
 
         let scripts = blocks("sh");
         let scripts: Vec<_> = scripts.iter().filter(|block| block.starts_with("#!")).collect();
@@ -338,15 +335,15 @@ mod slurm {
         let workers = [both, &["two (1)"], both];
         assert_eq!(scripts.len(), workers.len());
         for (script, workers) in scripts.into_iter().zip(workers) {
-            let file = place.path("script");
+            let file = test.path("script");
             fs::write(&file, script).unwrap();
-            let (output, errors) = (place.path("output"), place.path("errors"));
-            let here = place.path("");
+            let (output, errors) = (test.path("output"), test.path("errors"));
+            let here = test.path("");
             let options = ["--chdir", &here, "--output", &output, "--error", &errors, &file];
             let mut outcome = slurm.batch(&bed, &options, &[("PATH", &path)]);
             outcome.output = fs::read_to_string(output).unwrap_or_default();
             outcome.errors += &fs::read_to_string(errors).unwrap_or_default();
-            place.check(&outcome, workers);
+            test.check(&outcome, workers);
         }
 
         let srun = ["srun", "-N2", "-n3", "--overcommit", "--mpi=pmi2", "--kill-on-bad-exit=0"];
@@ -360,25 +357,25 @@ mod by_hand {
 
     /// Processes of one job that only this test has started.
     struct Job {
-        place: Place,
+        test: TestDirectory,
         size: usize,
     }
 
     impl Job {
         fn new(pipeline: &str, size: usize) -> Self {
-            let place = Place::new();
-            let pipeline = pipeline.replace("@", place.directory.path().to_str().unwrap());
-            fs::write(place.path("pipeline.toml"), pipeline).unwrap();
-            fs::create_dir(place.path("meet")).unwrap();
-            Self { place, size }
+            let test = TestDirectory::new();
+            let pipeline = pipeline.replace("@", test.directory.path().to_str().unwrap());
+            fs::write(test.path("pipeline.toml"), pipeline).unwrap();
+            fs::create_dir(test.path("meet")).unwrap();
+            Self { test, size }
         }
 
-        fn start(&self, end: &End, rank: usize, is_far: bool) -> Child {
-            let program = self.place.path("bin/seekwire");
+        fn start(&self, end: &TestHost, rank: usize, is_far: bool) -> Child {
+            let program = self.test.path("bin/seekwire");
             let mut command = if is_far { on_far(&program) } else { Command::new(&program) };
             command.args(["flow", "run", "--quiet", "--patience", "5"]);
-            command.arg(self.place.path("pipeline.toml"));
-            command.env("SEEKWIRE_FLOW_RENDEZVOUS", self.place.path("meet"));
+            command.arg(self.test.path("pipeline.toml"));
+            command.env("SEEKWIRE_FLOW_RENDEZVOUS", self.test.path("meet"));
             command.env("SEEKWIRE_FLOW_RANK", rank.to_string());
             command.env("SEEKWIRE_FLOW_SIZE", self.size.to_string());
             command.env("SEEKWIRE_FLOW_ROLE", if rank == 0 { "" } else { "worker" });
@@ -393,9 +390,9 @@ mod by_hand {
     }
 
     /// Waits until the pipeline has come this far.
-    fn has_come(far: bool, bed: &Bed, bytes: u64, front: &mut Child) {
+    fn has_come(far: bool, bed: &Bed, bytes: u64, coordinator: &mut Child) {
         while traffic(bed.near(), bed.near().interface())[usize::from(far)] < bytes {
-            assert!(front.try_wait().unwrap().is_none(), "it has ended before");
+            assert!(coordinator.try_wait().unwrap().is_none(), "it has ended before");
             thread::yield_now();
         }
     }
@@ -417,13 +414,13 @@ to = \"drop\"
     fn a_cable_that_is_pulled_ends_the_unit_at_both_ends() {
         let Some(bed) = Bed::new() else { return };
         let job = Job::new(ENDLESS, 2);
-        let mut front = job.start(bed.near(), 0, false);
+        let mut coordinator = job.start(bed.near(), 0, false);
         let far = job.start(bed.far(), 1, true);
-        has_come(true, &bed, 10_000_000, &mut front);
+        has_come(true, &bed, 10_000_000, &mut coordinator);
         pull_the_cable(&bed);
-        let [front, far] = [front, far].map(outcome);
+        let [coordinator, far] = [coordinator, far].map(outcome);
         let silent = "has said nothing for 5 s: it was stopped, or the link is cut";
-        for (end, lost) in [(&front, "rank 1 on far was lost: "), (&far, "was lost: ")] {
+        for (end, lost) in [(&coordinator, "rank 1 on far was lost: "), (&far, "was lost: ")] {
             assert_eq!(end.code, Some(1), "{end:#?}");
             assert!(end.errors.contains(lost) && end.errors.contains(silent), "{end:#?}");
         }
@@ -435,17 +432,17 @@ to = \"drop\"
         let Some(bed) = Bed::new() else { return };
         let job = Job::new(IDEMPOTENT, 3);
         let data = log(4_000_000);
-        fs::write(job.place.path("data"), &data).unwrap();
-        let mut front = job.start(bed.near(), 0, false);
+        fs::write(job.test.path("data"), &data).unwrap();
+        let mut coordinator = job.start(bed.near(), 0, false);
         let near = job.start(bed.near(), 1, false);
         let far = job.start(bed.far(), 2, true);
-        has_come(false, &bed, 200_000, &mut front);
+        has_come(false, &bed, 200_000, &mut coordinator);
         pull_the_cable(&bed);
-        let [front, near, far] = [front, near, far].map(outcome);
-        assert_eq!(front.code, Some(0), "{front:#?}");
-        assert!(front.errors.contains("rank 2 on far was lost: "), "{front:#?}");
-        assert!(front.errors.contains("other copies do its work"), "{front:#?}");
-        assert!(fs::read(job.place.path("output")).unwrap() == data, "{front:#?}");
+        let [coordinator, near, far] = [coordinator, near, far].map(outcome);
+        assert_eq!(coordinator.code, Some(0), "{coordinator:#?}");
+        assert!(coordinator.errors.contains("rank 2 on far was lost: "), "{coordinator:#?}");
+        assert!(coordinator.errors.contains("other copies do its work"), "{coordinator:#?}");
+        assert!(fs::read(job.test.path("output")).unwrap() == data, "{coordinator:#?}");
         assert_eq!(near.code, Some(0), "{near:#?}");
         assert_eq!(far.code, Some(1), "{far:#?}");
     }
@@ -454,24 +451,24 @@ to = \"drop\"
     #[test]
     fn the_container_of_the_document() {
         let Some(bed) = Bed::new() else { return };
-        let place = Place::new();
+        let test = TestDirectory::new();
         let manifest = &blocks("yaml")[0];
         let script = manifest.split_once("- |\n").unwrap().1;
         let is_deeper = |line: &&str| line.starts_with(&" ".repeat(14));
         let script: Vec<&str> = script.lines().take_while(is_deeper).map(str::trim).collect();
-        let script = script.join("\n").replace("/shared", place.directory.path().to_str().unwrap());
+        let script = script.join("\n").replace("/shared", test.directory.path().to_str().unwrap());
         assert!(script.contains("exec seekwire flow run"), "{script}");
-        let start = |(end, rank): (&End, usize)| {
+        let start = |(end, rank): (&TestHost, usize)| {
             let mut command = if rank == 2 { on_far("sh") } else { Command::new("sh") };
-            command.args(["-c", &script]).env("PATH", place.search_path());
+            command.args(["-c", &script]).env("PATH", test.search_path());
             command.env("JOB_COMPLETION_INDEX", rank.to_string());
             command.env("SEEKWIRE_FLOW_SIZE", "3").env("SEEKWIRE_FLOW_JOB", "4b2c-uid");
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
             end.spawn(&mut command).unwrap()
         };
         let processes = [(bed.near(), 0), (bed.near(), 1), (bed.far(), 2)].map(start);
-        let [front, near, far] = processes.map(outcome);
-        place.check(&front, &[&format!("{} (1)", here()), "far (2)"]);
+        let [coordinator, near, far] = processes.map(outcome);
+        test.check(&coordinator, &[&format!("{} (1)", here()), "far (2)"]);
         assert_eq!((near.code, far.code), (Some(0), Some(0)), "{near:#?} {far:#?}");
     }
 }
@@ -531,17 +528,17 @@ mod a_large_log {
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
             command.spawn().unwrap()
         };
-        let [front, worker] = [0, 1].map(start).map(outcome);
-        assert_eq!(front.code, Some(0), "{front:#?}");
+        let [coordinator, worker] = [0, 1].map(start).map(outcome);
+        assert_eq!(coordinator.code, Some(0), "{coordinator:#?}");
         assert_eq!(worker.code, Some(0), "{worker:#?}");
-        assert_eq!(front.output, answer(directory.path()), "{front:#?}");
-        check_places(&front.errors, &[&format!("{} (1)", here())]);
+        assert_eq!(coordinator.output, answer(directory.path()), "{coordinator:#?}");
+        check_workers(&coordinator.errors, &[&format!("{} (1)", here())]);
     }
 
     #[test]
     fn of_gzip() {
         let log = log(1 << 19);
-        let answer = |place: &Path| shell(place, "zcat <app.log | grep -c ERROR");
+        let answer = |directory: &Path| shell(directory, "zcat <app.log | grep -c ERROR");
         run("gunzip", &gzipped(&log), log.len(), answer);
     }
 
@@ -550,9 +547,9 @@ mod a_large_log {
         let log = log(1 << 19);
         let packed = zstd::encode_all(&log[..], 1).unwrap();
         // Some shells cannot unpack it. Each member has the same lines.
-        let answer = |place: &Path| {
-            fs::write(place.join("member"), &log).unwrap();
-            let errors: usize = shell(place, "grep -c ERROR member").trim().parse().unwrap();
+        let answer = |directory: &Path| {
+            fs::write(directory.join("member"), &log).unwrap();
+            let errors: usize = shell(directory, "grep -c ERROR member").trim().parse().unwrap();
             format!("{}\n", errors * BYTES.div_ceil(log.len()))
         };
         run("unzstd", &packed, log.len(), answer);

@@ -1,7 +1,5 @@
 //! Pipeline files, run by the program.
 
-mod harness;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -11,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use flate2::write::GzEncoder;
 
-use crate::harness::{chain, flow, place, text};
+use crate::harness::{chain, flow, text, write_pipeline};
 
 /// A log, and how many of its lines have an error.
 fn log(lines: usize) -> (String, usize) {
@@ -47,7 +45,7 @@ fn errors_in_a_compressed_log_are_counted() {
         // grep works on lines, so it gets whole ones.
         let file =
             chain(&filters, &format!("policy = \"{policy}\"\nlimit = \"1MiB\"\nlines = \"16KiB\""));
-        let directory = place("count.toml", &file);
+        let directory = write_pipeline("count.toml", &file);
         let (log, errors) = log(200_000);
         // Two members, as in a log that was rotated and joined.
         let (first, second) = log.split_at(log.len() / 3);
@@ -73,8 +71,10 @@ fn what_is_compressed_comes_back_in_order_through_copies() {
             ("write", "run = \"write\"\npath = \"out-{}\"".to_owned()),
         ];
         let filters: Vec<_> = filters.iter().map(|(name, of)| (*name, of.as_str())).collect();
-        let directory =
-            place("there.toml", &chain(&filters, "ordered = true\nblock = 700\nlimit = 65536"));
+        let directory = write_pipeline(
+            "there.toml",
+            &chain(&filters, "ordered = true\nblock = 700\nlimit = 65536"),
+        );
         fs::write(directory.path().join("log"), &log).unwrap();
         let output = flow(directory.path(), &["run", "there.toml", "--quiet", "a", "b"]);
         assert!(output.status.success(), "{}", text(&output.stderr));
@@ -90,7 +90,7 @@ fn what_is_compressed_comes_back_in_order_through_copies() {
 fn a_file_has_the_checksum_that_the_system_computes() {
     let filters =
         [("read", "run = \"read\""), ("sum", "run = \"sha256\""), ("print", "run = \"write\"")];
-    let directory = place("sum.toml", &chain(&filters, ""));
+    let directory = write_pipeline("sum.toml", &chain(&filters, ""));
     let bytes: Vec<u8> = (0..1_000_000u32).map(|at| at.wrapping_mul(at) as u8).collect();
     fs::write(directory.path().join("data"), bytes).unwrap();
     let system =
@@ -103,7 +103,7 @@ fn a_file_has_the_checksum_that_the_system_computes() {
 fn units_that_fail_are_named_and_the_others_done() {
     let filters =
         [("read", "run = \"read\""), ("unzip", "run = \"gunzip\""), ("print", "run = \"write\"")];
-    let directory = place("cat.toml", &chain(&filters, ""));
+    let directory = write_pipeline("cat.toml", &chain(&filters, ""));
     fs::write(directory.path().join("good.gz"), gzipped(b"good\n")).unwrap();
     fs::write(directory.path().join("bad.gz"), b"no gzip at all").unwrap();
     let output = flow(directory.path(), &["run", "cat.toml", "-q", "none", "bad.gz", "good.gz"]);
@@ -127,7 +127,7 @@ fn programs_that_fail_or_stop_reading_end_no_pipeline() {
     let run = |command: &str| {
         let exec = format!("run = \"exec\"\ncommand = [\"sh\", \"-c\", \"{command}\"]");
         let filters = [("read", "run = \"read\""), ("exec", &exec), ("print", "run = \"write\"")];
-        let directory = place("exec.toml", &chain(&filters, "limit = \"256KiB\""));
+        let directory = write_pipeline("exec.toml", &chain(&filters, "limit = \"256KiB\""));
         fs::write(directory.path().join("data"), vec![b'x'; 3_000_000]).unwrap();
         let output = flow(directory.path(), &["run", "exec.toml", "-q", "data"]);
         (output.status.code(), output.stdout.len(), text(&output.stderr))
@@ -203,7 +203,7 @@ int close(int fd) {
 
 #[test]
 fn a_disk_that_is_full_only_when_a_file_is_closed_is_noticed() {
-    let directory = place("full.c", FULL);
+    let directory = write_pipeline("full.c", FULL);
     let mut compiler = Command::new("cc");
     compiler.args(["-shared", "-fPIC", "-o", "full.so", "full.c"]).current_dir(directory.path());
     assert!(compiler.status().unwrap().success());
@@ -231,7 +231,7 @@ fn a_disk_that_is_full_only_when_a_file_is_closed_is_noticed() {
 
 #[test]
 fn what_is_wrong_is_shown_in_its_line() {
-    let directory = place("bad.toml", "[filter.read]\nrun = \"reed\"\n");
+    let directory = write_pipeline("bad.toml", "[filter.read]\nrun = \"reed\"\n");
     let output = flow(directory.path(), &["check", "bad.toml"]);
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
@@ -264,7 +264,7 @@ fn a_program_that_is_missing_is_named_before_anything_runs() {
         let filter = format!("run = \"{run}\"\ncommand = {command}");
         let filters =
             [("read", "run = \"read\""), ("step", &*filter), ("write", "run = \"write\"")];
-        let directory = place("bad.toml", &chain(&filters, ""));
+        let directory = write_pipeline("bad.toml", &chain(&filters, ""));
         let output = flow(directory.path(), &["check", "bad.toml"]);
         let said = text(&output.stderr);
         assert_eq!(output.status.success(), expected.is_none(), "{command}: {said}");
@@ -281,7 +281,7 @@ fn the_example_in_the_help_is_a_pipeline() {
     let help = text(&flow(Path::new("/"), &["run", "--help"]).stdout);
     let example = help.split_once("# count.toml").expect("there is an example").1;
     let example = example.split_once('\n').expect("it has lines").1;
-    let directory = place("count.toml", example);
+    let directory = write_pipeline("count.toml", example);
     let output = flow(directory.path(), &["check", "count.toml"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let said = text(&output.stdout);
@@ -293,7 +293,7 @@ fn the_pipeline_in_the_readme_counts() {
     let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
     let readme = fs::read_to_string(readme).unwrap();
     let example = readme.split_once("```toml\n").unwrap().1.split_once("```").unwrap().0;
-    let directory = place("count.toml", example);
+    let directory = write_pipeline("count.toml", example);
     let (log, errors) = log(5000);
     fs::write(directory.path().join("app.log.gz"), gzipped(log.as_bytes())).unwrap();
     fs::write(directory.path().join("older.log.gz"), gzipped(b"ERROR\nfine\n")).unwrap();
@@ -314,7 +314,7 @@ fn what_is_not_whole_is_an_error() {
             ("back", &format!("run = \"{run}\"")),
             ("write", "run = \"write\""),
         ];
-        let directory = place("there.toml", &chain(&there, ""));
+        let directory = write_pipeline("there.toml", &chain(&there, ""));
         fs::write(directory.path().join("back.toml"), chain(&back, "")).unwrap();
         fs::write(directory.path().join("data"), log(500).0).unwrap();
         let whole = flow(directory.path(), &["run", "-q", "there.toml", "data"]).stdout;
@@ -331,13 +331,13 @@ fn what_is_not_whole_is_an_error() {
 #[test]
 fn one_file_for_several_units_is_refused() {
     let filters = [("read", "run = \"read\""), ("write", "run = \"write\"\npath = \"out\"")];
-    let directory = place("copy.toml", &chain(&filters, ""));
+    let directory = write_pipeline("copy.toml", &chain(&filters, ""));
     fs::write(directory.path().join("a"), "a").unwrap();
     fs::write(directory.path().join("b"), "b").unwrap();
     let output = flow(directory.path(), &["run", "-q", "copy.toml", "a", "b"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        text(&output.stderr).contains("out was already written by unit 0: add {}"),
+        text(&output.stderr).contains("out: unit 0 has already written it; let path differ"),
         "{output:?}"
     );
     assert_eq!(fs::read_to_string(directory.path().join("out")).unwrap(), "a");
@@ -346,7 +346,7 @@ fn one_file_for_several_units_is_refused() {
 #[test]
 fn who_reads_only_the_head_hears_of_no_error() {
     let filters = [("read", "run = \"read\"\nblock = 1000"), ("write", "run = \"write\"")];
-    let directory = place("cat.toml", &chain(&filters, ""));
+    let directory = write_pipeline("cat.toml", &chain(&filters, ""));
     fs::write(directory.path().join("data"), "line\n".repeat(100_000)).unwrap();
     let script =
         format!("{} flow run cat.toml data | head -n 1", env!("CARGO_BIN_EXE_seekwire-flow"));
@@ -362,7 +362,7 @@ fn a_signal_ends_the_programs_too() {
         ("exec", "run = \"exec\"\ncommand = [\"sh\", \"-c\", \"echo $$; exec sleep 1000\"]"),
         ("write", "run = \"write\""),
     ];
-    let directory = place("sleep.toml", &chain(&filters, "limit = \"256KiB\""));
+    let directory = write_pipeline("sleep.toml", &chain(&filters, "limit = \"256KiB\""));
     let mut flow = Command::new(env!("CARGO_BIN_EXE_seekwire-flow"))
         .args(["flow", "run", "sleep.toml"])
         .current_dir(directory.path())
@@ -393,7 +393,7 @@ fn a_unit_that_fails_does_not_wait_for_a_source_that_waits() {
         ("unzip", "run = \"gunzip\""),
         ("print", "run = \"write\""),
     ];
-    let directory = place("idle.toml", &chain(&filters, ""));
+    let directory = write_pipeline("idle.toml", &chain(&filters, ""));
     let mut flow = Command::new(env!("CARGO_BIN_EXE_seekwire-flow"))
         .args(["flow", "run", "idle.toml"])
         .current_dir(directory.path())
@@ -411,7 +411,7 @@ fn a_unit_that_fails_does_not_wait_for_a_source_that_waits() {
 #[test]
 fn a_signal_that_is_ignored_stays_so() {
     let filters = [("read", "run = \"read\"\npath = \"-\""), ("print", "run = \"write\"")];
-    let directory = place("cat.toml", &chain(&filters, ""));
+    let directory = write_pipeline("cat.toml", &chain(&filters, ""));
     let script = "trap '' HUP; exec \"$0\" flow run -q cat.toml";
     let mut flow = Command::new("sh")
         .args(["-c", script, env!("CARGO_BIN_EXE_seekwire-flow")])

@@ -1,7 +1,5 @@
 //! Many files at once: read below directories, and written by name and number.
 
-mod harness;
-
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
@@ -12,7 +10,7 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-use crate::harness::{chain, flow, place, text};
+use crate::harness::{chain, flow, text, write_pipeline};
 
 /// A pipeline with these options for reading and writing.
 fn copying(read: &str, write: &str, stream: &str) -> TempDir {
@@ -20,7 +18,7 @@ fn copying(read: &str, write: &str, stream: &str) -> TempDir {
         ("read", &*format!("run = \"read\"\n{read}")),
         ("write", &*format!("run = \"write\"\n{write}")),
     ];
-    place("copy.toml", &chain(&filters, stream))
+    write_pipeline("copy.toml", &chain(&filters, stream))
 }
 
 fn run(directory: &TempDir, units: &[&str]) -> Output {
@@ -133,10 +131,8 @@ fn what_is_written_is_named_after_what_was_read() {
     }
     let output = run(&directory, &["in/a.log", "in/b.tar.gz", "a.log"]);
     let said = text(&output.stderr);
-    assert!(
-        said.starts_with("seekwire: a.log: unit 2: filter write, copy 0: out/a.copy was"),
-        "{said}"
-    );
+    assert!(said.starts_with("seekwire: a.log: unit 2: filter write, copy 0"), "{said}");
+    assert!(said.contains(": out/a.copy: unit 0 has already written it; let path"), "{said}");
     let out = |name: &str| fs::read_to_string(directory.path().join("out").join(name)).unwrap();
     assert_eq!((&*out("a.copy"), &*out("b.tar.copy")), ("in/a.log", "in/b.tar.gz"));
 
@@ -177,7 +173,7 @@ fn names_can_be_shared_among_programs() {
         ),
         ("print", "run = \"write\""),
     ];
-    let directory = place("copy.toml", &chain(&filters, "lines = 1"));
+    let directory = write_pipeline("copy.toml", &chain(&filters, "lines = 1"));
     logs(&directory);
     let output = run(&directory, &["logs"]);
     let out = text(&output.stdout);
@@ -203,19 +199,19 @@ fn the_pipelines_in_the_documents_can_run() {
     let examples: Vec<&str> = examples.collect();
     assert_eq!(examples.len(), 6);
     for example in &examples {
-        let directory = place("copy.toml", example);
+        let directory = write_pipeline("copy.toml", example);
         let output = flow(directory.path(), &["check", "copy.toml"]);
         assert!(output.status.success(), "{}\n{example}", text(&output.stderr));
     }
-    let directory = place("copy.toml", examples[0]);
+    let directory = write_pipeline("copy.toml", examples[0]);
     logs(&directory);
     let many: String = (0..20_000).map(|line| format!("line {line} of 3\n")).collect();
     fs::write(directory.path().join("logs/b/many.log"), &many).unwrap();
     let output = run(&directory, &["logs"]);
     let out = text(&output.stdout);
-    let found: BTreeSet<&str> = out.lines().collect();
+    let listed: BTreeSet<&str> = out.lines().collect();
     let expected: BTreeSet<&str> = many.lines().filter(|line| line.contains("99")).collect();
-    assert!(found == expected, "{} lines: {}", found.len(), text(&output.stderr));
+    assert!(listed == expected, "{} lines: {}", listed.len(), text(&output.stderr));
     assert_eq!(out.lines().count(), expected.len());
 }
 
@@ -258,13 +254,92 @@ fn what_a_unit_reads_it_does_not_write() {
     assert!(run(&nowhere, &[]).status.success());
 }
 
+/// A second writer would destroy what the first one has written.
+#[test]
+fn no_file_is_written_twice() {
+    let content = "line\n".repeat(100_000);
+    let with = |sinks: &[&str]| {
+        let mut file = "[filter.read]\nrun = \"read\"\n".to_owned();
+        for (at, path) in sinks.iter().enumerate() {
+            file += &format!(
+                "[filter.to{at}]\nrun = \"write\"\n{path}\n\
+                 [[stream]]\nfrom = \"read\"\nto = \"to{at}\"\n"
+            );
+        }
+        let directory = write_pipeline("copy.toml", &file);
+        for name in ["a.log", "b.log", "a0.log", "a{}.log", "a1", "a"] {
+            fs::write(directory.path().join(name), format!("{name}\n{content}")).unwrap();
+        }
+        fs::create_dir(directory.path().join("out")).unwrap();
+        symlink("a", directory.path().join("out/b")).unwrap();
+        directory
+    };
+    let shell = |directory: &TempDir, script: &str| {
+        let script =
+            script.replace("flow", concat!(env!("CARGO_BIN_EXE_seekwire-flow"), " flow run -q"));
+        let output = Command::new("sh")
+            .args(["-c", &script])
+            .current_dir(directory.path())
+            .output()
+            .unwrap();
+        (output.status.code(), text(&output.stderr))
+    };
+    let to = "path = \"to\"";
+    for (sinks, script, expected, written) in [
+        (&[to, to][..], "flow copy.toml a.log", " already writes it", None),
+        (&[to, "path = \"out/../to\""], "flow copy.toml a.log", " already writes it", None),
+        (&["", to], "flow copy.toml a.log > to", "it is standard output or the trace", None),
+        (&[to], "flow copy.toml a.log --trace to", "it is standard output or the trace", None),
+        (
+            &["path = \"out/{name}\""],
+            "flow copy.toml a.log b.log",
+            "out/b: unit 0 has already written it",
+            Some(("out/a", "a.log")),
+        ),
+        (
+            &["path = \"out/{block}\""],
+            "flow copy.toml a.log b.log",
+            "out/0: unit 0 has already written it",
+            None,
+        ),
+    ] {
+        let directory = with(sinks);
+        let (status, said) = shell(&directory, script);
+        assert_eq!(status, Some(1), "{script}: {said}");
+        assert!(said.contains(expected), "{script}: {said}");
+        if let Some((name, unit)) = written {
+            let written = fs::read_to_string(directory.path().join(name)).unwrap();
+            assert!(written == format!("{unit}\n{content}"), "{script}: {said}");
+        }
+    }
+    // Unit 1 is `a1`, and unit 11 is `a`.
+    let directory = with(&["path = \"out/{name}{}\""]);
+    let others = "b.log ".repeat(9);
+    let (status, said) = shell(&directory, &format!("flow copy.toml b.log a1 {others} a"));
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("out/a11: unit 1 has already written it"), "{said}");
+    let written = fs::read_to_string(directory.path().join("out/a11")).unwrap();
+    assert!(written.starts_with("a1\n"), "{}", &written[..10]);
+    // A name is no pattern.
+    let directory = with(&["path = \"out/{name}.copy\""]);
+    let (status, said) = shell(&directory, "flow copy.toml 'a{}.log' a0.log");
+    assert_eq!(status, Some(0), "{said}");
+    for name in ["a{}", "a0"] {
+        let copy = fs::read_to_string(directory.path().join(format!("out/{name}.copy"))).unwrap();
+        assert!(copy == format!("{name}.log\n{content}"), "{name}");
+    }
+    // Devices keep nothing.
+    let directory = with(&["path = \"/dev/null\"", "path = \"/dev/null\""]);
+    assert_eq!(shell(&directory, "flow copy.toml a.log b.log"), (Some(0), String::new()));
+}
+
 /// As cat(1) refuses it: reading would never end.
 #[test]
 fn what_the_shell_redirects_to_is_not_read() {
     let cat = chain(&[("read", "run = \"read\""), ("write", "run = \"write\"")], "");
     let tree =
         chain(&[("read", "run = \"read\"\nfiles = [\"*\"]"), ("write", "run = \"write\"")], "");
-    let directory = place("cat.toml", &cat);
+    let directory = write_pipeline("cat.toml", &cat);
     let path = |name: &str| directory.path().join(name);
     fs::write(path("tree.toml"), tree).unwrap();
     fs::create_dir(path("below")).unwrap();
@@ -315,7 +390,26 @@ fn what_the_shell_redirects_to_is_not_read() {
         );
         assert_eq!(fs::metadata(path("own")).unwrap().len() as usize, content.len());
     }
-    let (status, said) = run("flow tree.toml below --trace below/b");
+    let own =
+        chain(&[("read", "run = \"read\"\npath = \"own\""), ("write", "run = \"write\"")], "");
+    fs::write(path("own.toml"), own).unwrap();
+    for (pipeline, trace) in [("tree.toml below", "below/b"), ("own.toml", "own")] {
+        let (status, said) = run(&format!("flow {pipeline} --trace {trace}"));
+        assert_eq!(status, Some(1), "{said}");
+        let expected =
+            format!("cannot write the trace {trace}: the file has something other than a trace");
+        assert!(said.contains(&expected), "{said}");
+        assert!(fs::read_to_string(path(trace)).unwrap() == content, "{trace}");
+    }
+    let (status, said) = run("flow cat.toml own --trace trace > trace");
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("cannot write the trace trace: it is standard output"), "{said}");
+    // An earlier trace is replaced, and not read while it grows.
+    for unit in ["below/a", "below/a"] {
+        let (status, said) = run(&format!("flow cat.toml {unit} --trace below/trace"));
+        assert_eq!(status, Some(0), "{said}");
+    }
+    let (status, said) = run("flow tree.toml below --trace below/trace");
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("the unit cannot read a file that it writes"), "{said}");
     reset();
@@ -330,17 +424,17 @@ fn names_that_are_no_text_are_read_and_written() {
     let name = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
     for read in ["", "files = [\"*\"]"] {
         let directory = copying(read, "path = \"{name}.copy\"", "");
-        let given = directory.path().join(name(b"a\xff\xf4\x8f\xbf\x80.log"));
+        let argument = directory.path().join(name(b"a\xff\xf4\x8f\xbf\x80.log"));
         match read {
-            "" => fs::write(&given, "content").unwrap(),
+            "" => fs::write(&argument, "content").unwrap(),
             _ => {
-                fs::create_dir(&given).unwrap();
-                fs::write(given.join(name(b"\xfe")), "content").unwrap();
+                fs::create_dir(&argument).unwrap();
+                fs::write(argument.join(name(b"\xfe")), "content").unwrap();
             }
         }
         let output = Command::new(env!("CARGO_BIN_EXE_seekwire-flow"))
             .args(["flow", "run", "-q", "copy.toml"])
-            .arg(given.file_name().unwrap())
+            .arg(argument.file_name().unwrap())
             .current_dir(directory.path())
             .output()
             .unwrap();

@@ -1,14 +1,12 @@
 //! Images through the filters that decode, scale and encode them.
 
-mod harness;
-
 use std::fs;
 use std::io::Cursor;
 use std::path::Path;
 
 use image::{DynamicImage, ImageFormat, Rgb, RgbImage, Rgba, RgbaImage};
 
-use crate::harness::{chain, flow, place, text};
+use crate::harness::{chain, flow, text, write_pipeline};
 
 fn encoded(image: impl Into<DynamicImage>, format: ImageFormat) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -25,7 +23,7 @@ fn halves(width: u32, height: u32, [left, right]: [[u8; 3]; 2]) -> RgbImage {
 fn through(bytes: &[u8], filters: &[(&str, &str)]) -> Result<Vec<u8>, String> {
     let read = [("read", "run = \"read\"\nwhole = true")];
     let write = [("write", "run = \"write\"")];
-    let directory = place("image.toml", &chain(&[&read, filters, &write].concat(), ""));
+    let directory = write_pipeline("image.toml", &chain(&[&read, filters, &write].concat(), ""));
     fs::write(directory.path().join("image"), bytes).unwrap();
     let output = flow(directory.path(), &["run", "-q", "image.toml", "image"]);
     if output.status.success() { Ok(output.stdout) } else { Err(text(&output.stderr)) }
@@ -47,7 +45,7 @@ fn a_directory_becomes_thumbnails_in_its_order() {
         ("encode", "run = \"encode-image\"\nquality = 95\ncopies = 2"),
         ("write", "run = \"write\"\npath = \"thumb-{block}.jpg\""),
     ];
-    let directory = place("thumbs.toml", &chain(&filters, "ordered = true"));
+    let directory = write_pipeline("thumbs.toml", &chain(&filters, "ordered = true"));
     let path = |name: &str| directory.path().join(name);
     fs::create_dir(path("photos")).unwrap();
     let colours = |at: u8| [[20 * at, 0, 250 - 20 * at], [0, 250 - 20 * at, 20 * at]];
@@ -102,6 +100,9 @@ fn images_are_decoded_as_they_are_to_be_seen() {
     let upright = image::load_from_memory_with_format(&upright, ImageFormat::Pnm).unwrap();
     let upright = upright.into_rgb8();
     assert_eq!(upright.dimensions(), (20, 30));
+    // The video of a motion photo follows the image.
+    let motion = [&jpeg[..], b"....ftypmp42 \xff\xda\x01\x02"].concat();
+    assert!(decoded(&motion) == decoded(&jpeg));
     let (top, bottom) = (upright.get_pixel(10, 2).0, upright.get_pixel(10, 27).0);
     assert!(top[0] > 150 && top[2] < 50 && bottom[0] < 50 && bottom[2] > 150, "{top:?} {bottom:?}");
 }
@@ -156,7 +157,7 @@ fn bomb(width: u32, height: u32) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_no_image_or_too_large_is_told() {
+fn data_that_are_no_image_or_too_large_are_reported() {
     let photo = halves(300, 200, [[200, 100, 0], [0, 100, 200]]);
     let jpeg = encoded(photo.clone(), ImageFormat::Jpeg);
     let png = encoded(photo.clone(), ImageFormat::Png);
@@ -205,7 +206,7 @@ fn what_is_no_image_or_too_large_is_told() {
 fn broken_images_are_errors_or_images() {
     let mut random = fastrand::Rng::with_seed(11);
     let photo = halves(64, 48, [[200, 100, 0], [0, 100, 200]]);
-    let directory = place(
+    let directory = write_pipeline(
         "image.toml",
         &chain(
             &[("read", "run = \"read\"\nwhole = true"), DECODE, ("write", "run = \"write\"")],
@@ -264,8 +265,9 @@ fn options_that_mean_nothing_are_refused() {
 fn the_pipeline_in_the_documents_makes_thumbnails() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/pipelines.md");
     let page = fs::read_to_string(page).unwrap();
-    let example = page.split("```toml\n").find(|rest| rest.contains("scale-image")).unwrap();
-    let directory = place("thumbnails.toml", example.split_once("```").unwrap().0);
+    let example =
+        page.split("```toml\n").skip(1).find(|rest| rest.contains("scale-image")).unwrap();
+    let directory = write_pipeline("thumbnails.toml", example.split_once("```").unwrap().0);
     fs::create_dir(directory.path().join("thumbnails")).unwrap();
     let photo = halves(640, 480, [[200, 100, 0], [0, 100, 200]]);
     fs::write(directory.path().join("beach.png"), encoded(photo.clone(), ImageFormat::Png))

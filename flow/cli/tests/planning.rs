@@ -26,7 +26,7 @@ from = \"work\"
 to = \"keep\"
 ";
 
-fn place(pipeline: &str) -> TempDir {
+fn write_pipeline(pipeline: &str) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("work.toml"), pipeline).unwrap();
     fs::write(directory.path().join("data"), vec![b'x'; 50_000]).unwrap();
@@ -48,7 +48,7 @@ fn said(output: &Output) -> String {
 
 #[test]
 fn the_bound_is_that_of_the_slowest_filter() {
-    let directory = place(PIPELINE);
+    let directory = write_pipeline(PIPELINE);
     // It ends long before that.
     let said = said(&plan(directory.path(), &["--seconds", "600", "--rate", "4MiB", "data"]));
     assert!(said.contains("the sources sent 49 KiB and 49 KiB came through"), "{said}");
@@ -66,7 +66,7 @@ fn what_has_no_end_is_stopped_with_its_programs() {
     let exec = PIPELINE
         .replace("run = \"burn\"\nnanoseconds-per-byte = 1000\ncopies = 2", program)
         .replace("run = \"read\"", "run = \"read\"\npath = \"/dev/zero\"");
-    let directory = place(&exec);
+    let directory = write_pipeline(&exec);
     let said = said(&plan(directory.path(), &["--seconds", "1"]));
     assert!(said.contains("then it was stopped"), "{said}");
     assert!(said.contains("work 1 ") && said.contains("measured 1.00"), "{said}");
@@ -81,7 +81,7 @@ fn what_has_no_end_is_stopped_with_its_programs() {
 
 #[test]
 fn what_cannot_be_measured_is_an_error() {
-    let directory = place(PIPELINE);
+    let directory = write_pipeline(PIPELINE);
     let fails = |arguments: &[&str], expected: &str| {
         let output = plan(directory.path(), arguments);
         let said = String::from_utf8_lossy(&output.stderr);

@@ -1,7 +1,5 @@
 //! Units that continue without a part of their input, and report it.
 
-mod harness;
-
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -9,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::harness::{chain, flow, place, text};
+use crate::harness::{chain, flow, text, write_pipeline};
 
 const REJECTED: Option<i32> = Some(3);
 
@@ -51,16 +49,16 @@ fn what_stands_behind_compressed_data_loses_none_of_them() {
                     ("back", &format!("run = \"{run}\"")),
                     ("write", "run = \"write\""),
                 ];
-                let directory = place("back.toml", &chain(&filters, ""));
+                let directory = write_pipeline("back.toml", &chain(&filters, ""));
                 fs::write(directory.path().join("data"), [&member, behind].concat()).unwrap();
                 let output = flow(directory.path(), &["run", "-q", "back.toml", "data"]);
                 let said = text(&output.stderr);
                 let what = format!("{run}, {} bytes behind, by {block}: {said}", behind.len());
                 assert!(text(&output.stdout) == *expected, "{what}");
                 assert_eq!(output.status.code(), status, "{what}");
-                let told = said.contains("filter back, copy 0: the data are complete; ")
+                let is_reported = said.contains("filter back, copy 0: the data are complete; ")
                     && said.contains("seekwire: filter back has rejected 1\n");
-                assert_eq!(told, status == REJECTED, "{what}");
+                assert_eq!(is_reported, status == REJECTED, "{what}");
             }
         }
         // Trailing bytes that begin like a member are an incomplete member.
@@ -69,7 +67,7 @@ fn what_stands_behind_compressed_data_loses_none_of_them() {
             ("back", &*format!("run = \"{run}\"")),
             ("write", "run = \"write\""),
         ];
-        let directory = place("back.toml", &chain(&filters, ""));
+        let directory = write_pipeline("back.toml", &chain(&filters, ""));
         let half = &member[..member.len() / 2];
         fs::write(directory.path().join("data"), [&member, half].concat()).unwrap();
         assert_eq!(flow(directory.path(), &["run", "back.toml", "data"]).status.code(), Some(1));
@@ -102,7 +100,7 @@ fn decoding(on_error: &str, copies: usize) -> TempDir {
         file += "[filter.rejects]\nrun = \"write\"\npath = \"rejected-{block}\"\n\
                  [[stream]]\nfrom = \"decode.rejects\"\nto = \"rejects\"\nordered = true\n";
     }
-    place("decode.toml", &file)
+    write_pipeline("decode.toml", &file)
 }
 
 /// The gray of each image that was decoded, in order.
@@ -157,7 +155,7 @@ fn blocks_that_are_errors_are_left_out_and_counted() {
 #[test]
 fn an_error_names_the_file_and_the_position() {
     let error = |filters: &[(&str, &str)], stream: &str, unit: &str| {
-        let directory = place("error.toml", &chain(filters, stream));
+        let directory = write_pipeline("error.toml", &chain(filters, stream));
         images(directory.path());
         fs::write(directory.path().join("text"), "twelve bytes".repeat(1000)).unwrap();
         let output = flow(directory.path(), &["run", "-q", "error.toml", unit]);
@@ -190,7 +188,8 @@ fn the_pipeline_in_the_documents_keeps_rejects() {
     let page = fs::read_to_string(page).unwrap();
     let mut examples =
         page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
-    let directory = place("photos.toml", examples.find(|it| it.contains("on_error")).unwrap());
+    let directory =
+        write_pipeline("photos.toml", examples.find(|it| it.contains("on_error")).unwrap());
     let path = |name: &str| directory.path().join(name);
     fs::create_dir(path("photos")).unwrap();
     fs::write(path("photos/a.ppm"), "P6 1 1 255\nabc").unwrap();
@@ -219,7 +218,7 @@ fn only_what_treats_each_block_by_itself_can_reject() {
     ] {
         let step = format!("run = \"{run}\"\non_error = {on_error}");
         let filters = [("read", "run = \"read\""), ("step", &*step), ("write", "run = \"write\"")];
-        let directory = place("copy.toml", &chain(&filters, ""));
+        let directory = write_pipeline("copy.toml", &chain(&filters, ""));
         let output = flow(directory.path(), &["check", "copy.toml"]);
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{said}");

@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::encoding;
 use crate::error::{Error, shown};
-use crate::text;
 
 /// Most bytes of a file: some hundreds of the longest values.
 const LONGEST: usize = 16 << 20;
@@ -66,7 +66,8 @@ impl Rendezvous {
         limit: Duration,
     ) -> Result<Self, Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let what = format!("open the directory {}, where the processes meet", path.display());
+        let what =
+            format!("open the directory {}, where the processes exchange values", path.display());
         let directory =
             rustix::fs::open(path, flags, Mode::empty()).map_err(Error::system(&what))?;
         let status = rustix::fs::fstat(&directory).map_err(Error::system(&what))?;
@@ -96,7 +97,7 @@ impl Rendezvous {
     }
 
     pub(crate) fn put(&mut self, key: &str, value: &str) -> Result<(), Error> {
-        let line = format!("{key} {}\n", text::encode(value));
+        let line = format!("{key} {}\n", encoding::encode(value));
         let length = self.pending.len() + line.len();
         if length > LONGEST {
             return Err(Error::TooLong { key: key.into(), length, limit: LONGEST });
@@ -150,10 +151,10 @@ impl Rendezvous {
     /// Tells the others that the job has ended.
     pub(crate) fn abort(&self, message: &str) -> Result<(), Error> {
         let text = format!("rank {}: {}", self.rank, shown(message.as_bytes()));
-        let told = self.tell(&text);
+        let written = self.tell(&text);
         let removed = self.remove(&self.name(self.rank, ""));
         // Removing its own files may have made room.
-        told.or_else(|_| self.tell(&text)).and(removed)
+        written.or_else(|_| self.tell(&text)).and(removed)
     }
 
     /// Leaves without having finished.
@@ -209,7 +210,7 @@ impl Rendezvous {
         let values = String::from_utf8(content).ok().and_then(|content| {
             let pairs = content.lines().map(|line| {
                 let (key, value) = line.split_once(' ')?;
-                Some((key.to_owned(), text::decode(value)?))
+                Some((key.to_owned(), encoding::decode(value)?))
             });
             pairs.collect()
         });

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::Launcher;
+use crate::encoding;
 use crate::error::{Error, shown};
-use crate::text;
 
 /// Most processes of a job; a larger number is a mistake.
 const MOST: u32 = 1 << 20;
@@ -17,9 +17,9 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// The longest limit that it may set: a year.
 const LONGEST: u64 = 366 * 24 * 3600;
 
-/// How the processes of the job meet.
+/// How the processes of the job exchange values.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Way {
+pub(crate) enum ExchangeMethod {
     /// There are no others.
     Memory,
     /// A descriptor on which the launcher speaks PMI-1.
@@ -33,25 +33,25 @@ pub(crate) enum Way {
 
 /// The part that is known before asking a launcher.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Place {
+pub(crate) struct LaunchInfo {
     pub(crate) launcher: Launcher,
     pub(crate) rank: u32,
     pub(crate) size: u32,
-    pub(crate) way: Way,
+    pub(crate) method: ExchangeMethod,
 }
 
 /// An environment; in tests not that of this process.
 pub(crate) struct Environment<'a>(pub(crate) &'a dyn Fn(&str) -> Option<OsString>);
 
 impl Environment<'_> {
-    /// The place given by the first launcher that left its variables. A job may have been started
+    /// The launch given by the first launcher that left its variables. A job may have been started
     /// within another: mpirun of Open MPI knows nothing of PMI, whose descriptor would be that of
     /// the outer job. Variables that a user has set take precedence.
-    pub(crate) fn place(&self) -> Result<Place, Error> {
+    pub(crate) fn launch_info(&self) -> Result<LaunchInfo, Error> {
         if self.has("SEEKWIRE_FLOW_RANK") || self.has("SEEKWIRE_FLOW_SIZE") {
             let (rank, size) = self.rank_and_size("SEEKWIRE_FLOW_RANK", "SEEKWIRE_FLOW_SIZE")?;
             let job = self.word("SEEKWIRE_FLOW_JOB")?.unwrap_or_else(|| "job".into());
-            return self.meeting(Launcher::Given, rank, size, None, &job);
+            return self.rendezvous(Launcher::Given, rank, size, None, &job);
         }
         if self.has("OMPI_COMM_WORLD_RANK") || self.has("OMPI_COMM_WORLD_SIZE") {
             return self.open_mpi();
@@ -59,24 +59,29 @@ impl Environment<'_> {
         if self.has("PMI_FD") {
             let (rank, size) = self.rank_and_size("PMI_RANK", "PMI_SIZE")?;
             let number = self.number("PMI_FD", "the number of a descriptor", i32::MAX as u32)?;
-            let way = Way::Descriptor(number as i32);
-            return Ok(Place { launcher: Launcher::Pmi1, rank, size, way });
+            let method = ExchangeMethod::Descriptor(number as i32);
+            return Ok(LaunchInfo { launcher: Launcher::Pmi1, rank, size, method });
         }
         if self.has("PMI_PORT") {
             let id = self.number("PMI_ID", "the number of a process", MOST)?;
-            let way = Way::Port(self.port()?, id);
-            return Ok(Place { launcher: Launcher::Pmi1, rank: 0, size: 1, way });
+            let method = ExchangeMethod::Port(self.port()?, id);
+            return Ok(LaunchInfo { launcher: Launcher::Pmi1, rank: 0, size: 1, method });
         }
         if self.has("SLURM_STEP_ID") && self.has("SLURM_STEP_NUM_TASKS") {
             let (rank, size) = self.rank_and_size("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")?;
             let job = self.word("SLURM_JOB_ID")?.unwrap_or_default();
             let step = self.word("SLURM_STEP_ID")?.unwrap_or_default();
-            return self.meeting(Launcher::Slurm, rank, size, None, &format!("{job}-{step}"));
+            return self.rendezvous(Launcher::Slurm, rank, size, None, &format!("{job}-{step}"));
         }
         if self.has("PMIX_RANK") {
             return Err(Error::UnknownLauncher);
         }
-        Ok(Place { launcher: Launcher::Alone, rank: 0, size: 1, way: Way::Memory })
+        Ok(LaunchInfo {
+            launcher: Launcher::Alone,
+            rank: 0,
+            size: 1,
+            method: ExchangeMethod::Memory,
+        })
     }
 
     /// How long to wait for the launcher and for other processes.
@@ -90,7 +95,7 @@ impl Environment<'_> {
 
     /// mpirun sets rank and size in the environment, but exchanges values only through PMIx. It has
     /// a directory for the job on each host, which can serve if all processes are on one host.
-    fn open_mpi(&self) -> Result<Place, Error> {
+    fn open_mpi(&self) -> Result<LaunchInfo, Error> {
         let (rank, size) = self.rank_and_size("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")?;
         let mut directory = None;
         if self.word("OMPI_COMM_WORLD_LOCAL_SIZE")? == Some(size.to_string()) {
@@ -103,31 +108,36 @@ impl Environment<'_> {
                 job = format!("{job}-{value}");
             }
         }
-        self.meeting(Launcher::OpenMpi, rank, size, directory, &job)
+        self.rendezvous(Launcher::OpenMpi, rank, size, directory, &job)
     }
 
     /// Uses the directory that the user gives, or else the launcher's.
-    fn meeting(
+    fn rendezvous(
         &self,
         launcher: Launcher,
         rank: u32,
         size: u32,
         directory: Option<OsString>,
         job: &str,
-    ) -> Result<Place, Error> {
+    ) -> Result<LaunchInfo, Error> {
         if size == 1 {
-            return Ok(Place { launcher, rank, size, way: Way::Memory });
+            return Ok(LaunchInfo { launcher, rank, size, method: ExchangeMethod::Memory });
         }
-        let given = (self.0)("SEEKWIRE_FLOW_RENDEZVOUS").filter(|path| !path.is_empty());
-        let Some(directory) = given.or(directory) else {
+        let rendezvous = (self.0)("SEEKWIRE_FLOW_RENDEZVOUS").filter(|path| !path.is_empty());
+        let Some(directory) = rendezvous.or(directory) else {
             return Err(Error::NoExchange { launcher, size });
         };
         // A valid part of a file name, in which `.` separates it from the rest.
-        let job: String = text::encode(job).replace(['.', '/'], "+");
+        let job: String = encoding::encode(job).replace(['.', '/'], "+");
         if job.is_empty() || job.len() > 128 {
             return Err(wrong("SEEKWIRE_FLOW_JOB", &job, "a word of at most 128 characters"));
         }
-        Ok(Place { launcher, rank, size, way: Way::Directory(directory.into(), job) })
+        Ok(LaunchInfo {
+            launcher,
+            rank,
+            size,
+            method: ExchangeMethod::Directory(directory.into(), job),
+        })
     }
 
     fn rank_and_size(&self, rank: &'static str, size: &'static str) -> Result<(u32, u32), Error> {
@@ -183,31 +193,36 @@ fn wrong(variable: &'static str, value: &str, expected: &str) -> Error {
 mod tests {
     use super::*;
 
-    fn place(variables: &[(&str, &str)]) -> Result<Place, Error> {
+    fn launch_info(variables: &[(&str, &str)]) -> Result<LaunchInfo, Error> {
         let find = |name: &str| {
-            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+            variables.iter().find(|(variable, _)| *variable == name).map(|(_, value)| value.into())
         };
-        Environment(&find).place()
+        Environment(&find).launch_info()
     }
 
     fn refused(variables: &[(&str, &str)]) -> String {
-        place(variables).unwrap_err().to_string()
+        launch_info(variables).unwrap_err().to_string()
     }
 
     #[test]
     fn without_a_launcher_a_process_is_alone() {
-        let alone = Place { launcher: Launcher::Alone, rank: 0, size: 1, way: Way::Memory };
-        assert_eq!(place(&[("HOME", "/")]).unwrap(), alone);
+        let alone = LaunchInfo {
+            launcher: Launcher::Alone,
+            rank: 0,
+            size: 1,
+            method: ExchangeMethod::Memory,
+        };
+        assert_eq!(launch_info(&[("HOME", "/")]).unwrap(), alone);
         // The script of a batch job, which srun has not started.
-        assert_eq!(place(&[("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "4")]).unwrap(), alone);
+        assert_eq!(launch_info(&[("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "4")]).unwrap(), alone);
     }
 
     #[test]
     fn a_descriptor_and_a_port_are_pmi() {
-        let found = place(&[("PMI_FD", "6"), ("PMI_RANK", "1"), ("PMI_SIZE", "2")]).unwrap();
-        assert_eq!((found.rank, found.size, found.way), (1, 2, Way::Descriptor(6)));
-        let found = place(&[("PMI_PORT", "127.0.0.1:4711"), ("PMI_ID", "3")]).unwrap();
-        assert_eq!(found.way, Way::Port(vec!["127.0.0.1:4711".parse().unwrap()], 3));
+        let info = launch_info(&[("PMI_FD", "6"), ("PMI_RANK", "1"), ("PMI_SIZE", "2")]).unwrap();
+        assert_eq!((info.rank, info.size, info.method), (1, 2, ExchangeMethod::Descriptor(6)));
+        let info = launch_info(&[("PMI_PORT", "127.0.0.1:4711"), ("PMI_ID", "3")]).unwrap();
+        assert_eq!(info.method, ExchangeMethod::Port(vec!["127.0.0.1:4711".parse().unwrap()], 3));
     }
 
     #[test]
@@ -235,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn open_mpi_meets_in_its_own_directory_on_one_host_only() {
+    fn open_mpi_uses_its_own_directory_on_one_host_only() {
         let mut variables = vec![
             ("OMPI_COMM_WORLD_RANK", "1"),
             ("OMPI_COMM_WORLD_SIZE", "2"),
@@ -245,16 +260,17 @@ mod tests {
             // Of the surrounding job.
             ("PMI_FD", "6"),
         ];
-        let found = place(&variables).unwrap();
-        assert_eq!(found.launcher, Launcher::OpenMpi);
-        let directory = Way::Directory("/tmp/ompi.host.0/pid.1".into(), "openmpi-66fa-de8e".into());
-        assert_eq!(found.way, directory);
+        let info = launch_info(&variables).unwrap();
+        assert_eq!(info.launcher, Launcher::OpenMpi);
+        let directory =
+            ExchangeMethod::Directory("/tmp/ompi.host.0/pid.1".into(), "openmpi-66fa-de8e".into());
+        assert_eq!(info.method, directory);
         variables[2].1 = "1";
         let error = refused(&variables);
         assert!(error.contains("SEEKWIRE_FLOW_RENDEZVOUS"), "{error}");
         variables.push(("SEEKWIRE_FLOW_RENDEZVOUS", "/shared/run"));
-        let directory = Way::Directory("/shared/run".into(), "openmpi-66fa-de8e".into());
-        assert_eq!(place(&variables).unwrap().way, directory);
+        let directory = ExchangeMethod::Directory("/shared/run".into(), "openmpi-66fa-de8e".into());
+        assert_eq!(launch_info(&variables).unwrap().method, directory);
     }
 
     #[test]
@@ -268,8 +284,8 @@ mod tests {
         let error = refused(&variables);
         assert!(error.contains("--mpi=pmi2"), "{error}");
         variables.push(("SEEKWIRE_FLOW_RENDEZVOUS", "/shared/run"));
-        let found = place(&variables).unwrap();
-        assert_eq!(found.way, Way::Directory("/shared/run".into(), "7-0".into()));
+        let info = launch_info(&variables).unwrap();
+        assert_eq!(info.method, ExchangeMethod::Directory("/shared/run".into(), "7-0".into()));
         assert!(refused(&[("PMIX_RANK", "0")]).contains("SEEKWIRE_FLOW_RANK"));
     }
 
@@ -281,12 +297,12 @@ mod tests {
             ("SEEKWIRE_FLOW_RENDEZVOUS", "/shared/run"),
         ];
         assert_eq!(
-            place(&variables).unwrap().way,
-            Way::Directory("/shared/run".into(), "job".into())
+            launch_info(&variables).unwrap().method,
+            ExchangeMethod::Directory("/shared/run".into(), "job".into())
         );
         variables.push(("SEEKWIRE_FLOW_JOB", "../of mine"));
-        let way = Way::Directory("/shared/run".into(), "+++of%20mine".into());
-        assert_eq!(place(&variables).unwrap().way, way);
+        let method = ExchangeMethod::Directory("/shared/run".into(), "+++of%20mine".into());
+        assert_eq!(launch_info(&variables).unwrap().method, method);
         variables[3].1 = "";
         assert!(refused(&variables).contains("SEEKWIRE_FLOW_JOB"));
     }

@@ -94,31 +94,31 @@ pub enum Error {
     },
     /// The launcher gave an answer that makes no sense here.
     #[error(
-        "the launcher answered `{said}` when asked {asked}; it does not speak PMI-1 as MPICH's \
+        "the launcher answered `{said}` when asked {purpose}; it does not speak PMI-1 as MPICH's \
         Hydra and Slurm do"
     )]
     Protocol {
         /// The question, in words.
-        asked: String,
+        purpose: String,
         /// The printable part of its answer.
         said: String,
     },
     /// The launcher refused a request.
-    #[error("the launcher refused when asked {asked}: {why}; its own messages may say more")]
+    #[error("the launcher refused when asked {purpose}: {why}; its own messages may say more")]
     Refused {
         /// The request, in words.
-        asked: String,
+        purpose: String,
         /// Its answer.
         why: String,
     },
     /// The launcher has exited, or the connection to it is lost.
     #[error(
-        "the launcher has gone when asked {asked}: {reason}; look for the first error among those \
+        "the launcher has gone when asked {purpose}: {reason}; look for the first error among those \
         of all processes"
     )]
     Gone {
         /// The request, in words.
-        asked: String,
+        purpose: String,
         /// The error.
         reason: io::Error,
     },

@@ -2,11 +2,11 @@
 //! of MPICH (Hydra), `srun --mpi=pmi2` of Slurm and `mpirun` of Open MPI, and links no MPI library.
 //!
 //! ```text
-//! environment   rank, size and the way to the others, from variables of the environment
+//! environment   rank, size and how to reach the others, from variables of the environment
 //! pmi           the exchange through the launcher, with PMI-1 (Hydra, Slurm)
 //!   lines         its lines, within a time limit
 //! directory     the exchange through files, for launchers without one that we speak (Open MPI)
-//! text          keys and values as every way carries them
+//! encoding      keys and values as every method carries them
 //! network       where this process listens, and how to reach another one
 //! secret        a secret that only the processes of a job know
 //! ```
@@ -36,7 +36,7 @@
 //! | `SEEKWIRE_FLOW_RENDEZVOUS` | directory to exchange files in; others cannot write in it     |
 //! | `SEEKWIRE_FLOW_RANK`       | this process's rank, if no known launcher provides it         |
 //! | `SEEKWIRE_FLOW_SIZE`       | the number of processes, likewise                             |
-//! | `SEEKWIRE_FLOW_JOB`        | a name for the job, if several meet in one directory          |
+//! | `SEEKWIRE_FLOW_JOB`        | a name for the job, if several use one directory           |
 //! | `SEEKWIRE_FLOW_LIMIT`      | seconds to wait for the launcher and others; default 120      |
 //!
 //! Whatever a launcher or another process does, each call returns within the limit.
@@ -52,51 +52,23 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 mod directory;
+mod encoding;
 mod environment;
 mod error;
+mod launcher;
 mod lines;
 pub mod network;
 mod pmi;
 mod secret;
-mod text;
 
 use directory::Rendezvous;
-use environment::{Environment, Way};
+use environment::{Environment, ExchangeMethod};
 pub use error::Error;
+pub use launcher::Launcher;
 use pmi::Pmi;
 use rustix::fs::FileType;
 use rustix::net::SocketType;
 pub use secret::Secret;
-
-/// The launcher that started this process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Launcher {
-    /// No launcher of parallel jobs: this process is alone.
-    Alone,
-    /// `mpiexec` of MPICH, Intel MPI or MVAPICH.
-    Hydra,
-    /// `srun`.
-    Slurm,
-    /// `mpirun` of Open MPI.
-    OpenMpi,
-    /// Another launcher that speaks PMI-1.
-    Pmi1,
-    /// A user or script that has set `SEEKWIRE_FLOW_RANK` and `SEEKWIRE_FLOW_SIZE`.
-    Given,
-}
-
-impl fmt::Display for Launcher {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Alone => "nobody",
-            Self::Hydra => "Hydra",
-            Self::Slurm => "Slurm",
-            Self::OpenMpi => "Open MPI",
-            Self::Pmi1 => "a launcher with PMI-1",
-            Self::Given => "SEEKWIRE_FLOW_RANK",
-        })
-    }
-}
 
 /// This process as a member of a job.
 ///
@@ -186,11 +158,11 @@ impl Job {
     ) -> Result<Self, Error> {
         let environment = Environment(variable);
         let limit = limit.map_or_else(|| environment.limit(), Ok)?;
-        let place = environment.place()?;
-        let (mut launcher, mut rank, mut size) = (place.launcher, place.rank, place.size);
-        let exchange = match place.way {
-            Way::Memory => Exchange::Memory,
-            Way::Descriptor(number) => {
+        let info = environment.launch_info()?;
+        let (mut launcher, mut rank, mut size) = (info.launcher, info.rank, info.size);
+        let exchange = match info.method {
+            ExchangeMethod::Memory => Exchange::Memory,
+            ExchangeMethod::Descriptor(number) => {
                 let what = format!("take the descriptor {number}, which PMI_FD names");
                 let socket = seekwire::os::inherited(number).map_err(Error::system(&what))?;
                 // Anything else with this number is not the launcher's, or comes from a process
@@ -202,12 +174,12 @@ impl Job {
                 }
                 Exchange::Pmi(Pmi::inherited(socket, rank, limit)?)
             }
-            Way::Port(addresses, id) => {
+            ExchangeMethod::Port(addresses, id) => {
                 let (pmi, its_rank, its_size) = Pmi::port(&addresses, id, limit)?;
                 (rank, size) = (its_rank, its_size);
                 Exchange::Pmi(pmi)
             }
-            Way::Directory(path, job) => {
+            ExchangeMethod::Directory(path, job) => {
                 Exchange::Directory(Rendezvous::join(&path, &job, rank, size, limit)?)
             }
         };
@@ -253,8 +225,8 @@ impl Job {
     /// [`Error::Key`], [`Error::LongKey`], [`Error::TooLong`], [`Error::Twice`]: nothing was
     /// published; and those of the launcher.
     pub fn publish(&mut self, key: &str, value: &str) -> Result<(), Error> {
-        text::check_key(key)?;
-        text::check_value(key, value)?;
+        encoding::check_key(key)?;
+        encoding::check_value(key, value)?;
         if self.own.contains_key(key) {
             return Err(Error::Twice(key.into()));
         }
@@ -290,7 +262,7 @@ impl Job {
     /// [`Error::Key`]; [`Error::NoSuchRank`]; [`Error::NotPublished`]; [`Error::Aborted`]; those of
     /// the launcher, or of the directory.
     pub fn lookup(&mut self, rank: u32, key: &str) -> Result<String, Error> {
-        text::check_key(key)?;
+        encoding::check_key(key)?;
         if rank >= self.size {
             return Err(Error::NoSuchRank { rank, size: self.size });
         }
@@ -416,7 +388,7 @@ mod tests {
         job.publish("address", "a b").unwrap();
         assert!(matches!(job.publish("address", "c"), Err(Error::Twice(_))));
         assert!(matches!(job.publish("a b", "c"), Err(Error::Key(_))));
-        let long = "x".repeat(text::VALUE + 1);
+        let long = "x".repeat(encoding::VALUE + 1);
         assert!(matches!(job.publish("long", &long), Err(Error::TooLong { .. })));
         job.exchange().unwrap();
         job.ending().unwrap().check().unwrap();

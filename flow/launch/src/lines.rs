@@ -52,14 +52,14 @@ impl Lines {
         self.end = Instant::now() + self.limit;
     }
 
-    /// Sends a request and waits for the first line of the answer. `asked` is for messages.
-    pub(crate) fn ask(&mut self, request: &str, asked: &str) -> Result<String, Error> {
-        self.tell(request, asked)?;
-        self.next(asked)
+    /// Sends a request and waits for the first line of the answer. `purpose` is for messages.
+    pub(crate) fn ask(&mut self, request: &str, purpose: &str) -> Result<String, Error> {
+        self.tell(request, purpose)?;
+        self.next(purpose)
     }
 
     /// Sends a request that has no answer.
-    pub(crate) fn tell(&mut self, request: &str, asked: &str) -> Result<(), Error> {
+    pub(crate) fn tell(&mut self, request: &str, purpose: &str) -> Result<(), Error> {
         let line = format!("{request}\n");
         let mut left = line.as_bytes();
         while !left.is_empty() {
@@ -72,17 +72,17 @@ impl Lines {
                 }
             });
             match sent {
-                Ok(0) => return Err(self.failed(io::ErrorKind::WriteZero.into(), asked)),
+                Ok(0) => return Err(self.failed(io::ErrorKind::WriteZero.into(), purpose)),
                 Ok(sent) => left = &left[sent..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.failed(error, asked)),
+                Err(error) => return Err(self.failed(error, purpose)),
             }
         }
         Ok(())
     }
 
     /// Waits for another line.
-    pub(crate) fn next(&mut self, asked: &str) -> Result<String, Error> {
+    pub(crate) fn next(&mut self, purpose: &str) -> Result<String, Error> {
         let mut looked = 0;
         loop {
             if let Some(length) = self.rest[looked..].iter().position(|byte| *byte == b'\n') {
@@ -90,11 +90,11 @@ impl Lines {
                 let line = &line[..line.len() - 1];
                 let text = std::str::from_utf8(line).map(str::to_owned);
                 return text
-                    .map_err(|_| Error::Protocol { asked: asked.into(), said: shown(line) });
+                    .map_err(|_| Error::Protocol { purpose: purpose.into(), said: shown(line) });
             }
             looked = self.rest.len();
             if looked > LONGEST {
-                return Err(Error::Protocol { asked: asked.into(), said: shown(&self.rest) });
+                return Err(Error::Protocol { purpose: purpose.into(), said: shown(&self.rest) });
             }
             let mut piece = [0; 1024];
             let got = self.time_left().and_then(|time| match &mut self.socket {
@@ -111,11 +111,11 @@ impl Lines {
                         io::ErrorKind::UnexpectedEof,
                         "it closed the connection before a complete answer",
                     );
-                    return Err(self.failed(end, asked));
+                    return Err(self.failed(end, purpose));
                 }
                 Ok(got) => self.rest.extend_from_slice(&piece[..got]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.failed(error, asked)),
+                Err(error) => return Err(self.failed(error, purpose)),
             }
         }
     }
@@ -126,13 +126,13 @@ impl Lines {
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
     }
 
-    fn failed(&self, reason: io::Error, asked: &str) -> Error {
+    fn failed(&self, reason: io::Error, purpose: &str) -> Error {
         match reason.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Error::Silent {
-                waited: format!("the launcher, which was asked {asked}"),
+                waited: format!("the launcher, which was asked {purpose}"),
                 seconds: self.limit.as_secs(),
             },
-            _ => Error::Gone { asked: asked.into(), reason },
+            _ => Error::Gone { purpose: purpose.into(), reason },
         }
     }
 }

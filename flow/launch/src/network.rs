@@ -71,21 +71,21 @@ pub fn listen(interface: Option<&str>) -> io::Result<(TcpListener, Vec<SocketAdd
 ///
 /// As [`listen`].
 pub fn addresses(local: SocketAddr, interface: Option<&str>) -> io::Result<Vec<SocketAddr>> {
-    let mut known: Vec<(bool, bool, IpAddr)> = Vec::new();
+    let mut addresses: Vec<(bool, bool, IpAddr)> = Vec::new();
     let mut names = Vec::new();
-    for found in interfaces()? {
-        let is_wanted = interface.is_none_or(|wanted| wanted == found.interface_name);
-        if is_wanted && found.flags.contains(InterfaceFlags::IFF_UP) {
-            let address = address(&found);
-            known.extend(address.map(|ip| (ip.is_loopback(), ip.is_ipv6(), ip)));
+    for interface_address in interfaces()? {
+        let is_wanted = interface.is_none_or(|wanted| wanted == interface_address.interface_name);
+        if is_wanted && interface_address.flags.contains(InterfaceFlags::IFF_UP) {
+            let address = address(&interface_address);
+            addresses.extend(address.map(|ip| (ip.is_loopback(), ip.is_ipv6(), ip)));
         }
-        names.push(found.interface_name);
+        names.push(interface_address.interface_name);
     }
-    known.sort();
-    known.dedup();
+    addresses.sort();
+    addresses.dedup();
     names.sort();
     names.dedup();
-    if known.is_empty() {
+    if addresses.is_empty() {
         let of = interface.map(|name| format!(" of interface {name}")).unwrap_or_default();
         return Err(io::Error::other(format!(
             "there is no address{of} at which the other processes could reach this one: the \
@@ -96,15 +96,15 @@ pub fn addresses(local: SocketAddr, interface: Option<&str>) -> io::Result<Vec<S
     let reached = |(_, is_v6, address): (bool, bool, IpAddr)| {
         (!is_v6 || local.is_ipv6()).then(|| SocketAddr::new(address, local.port()))
     };
-    Ok(known.into_iter().filter_map(reached).collect())
+    Ok(addresses.into_iter().filter_map(reached).collect())
 }
 
 fn interfaces() -> io::Result<Vec<InterfaceAddress>> {
-    let found = getifaddrs().map_err(|errno| {
+    let all = getifaddrs().map_err(|errno| {
         let error = io::Error::from(errno);
         io::Error::new(error.kind(), format!("cannot list the network's interfaces: {error}"))
     })?;
-    Ok(found.collect())
+    Ok(all.collect())
 }
 
 fn address(of: &InterfaceAddress) -> Option<IpAddr> {

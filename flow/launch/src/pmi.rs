@@ -20,9 +20,9 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use crate::Launcher;
+use crate::encoding;
 use crate::error::{Error, shown};
 use crate::lines::Lines;
-use crate::text;
 
 /// Most bytes of a value in one line, even if the launcher takes more: the buffers of some hold
 /// 1024 bytes of a whole line.
@@ -59,7 +59,7 @@ impl Pmi {
         id: u32,
         limit: Duration,
     ) -> Result<(Self, u32, u32), Error> {
-        let asked = "for this process's rank";
+        let purpose = "for this process's rank";
         let end = Instant::now() + limit;
         let mut failed = None;
         let mut socket = None;
@@ -83,17 +83,17 @@ impl Pmi {
         };
         let mut lines = Lines::port(socket, limit)
             .map_err(Error::system("use the connection to the launcher"))?;
-        Answer::of(lines.ask(&format!("cmd=initack pmiid={id}"), asked)?, "initack", asked)?;
+        Answer::of(lines.ask(&format!("cmd=initack pmiid={id}"), purpose)?, "initack", purpose)?;
         let mut number = |name| {
-            let answer = Answer::of(lines.next(asked)?, "set", asked)?;
-            answer.number(name, asked)
+            let answer = Answer::of(lines.next(purpose)?, "set", purpose)?;
+            answer.number(name, purpose)
         };
         let (size, rank) = (number("size")?, number("rank")?);
         let _debug = number("debug")?;
         let most = usize::try_from(u32::MAX).unwrap_or(usize::MAX);
         if rank >= size || size > most {
             let said = format!("rank {rank} of {size}");
-            return Err(Error::Protocol { asked: asked.into(), said });
+            return Err(Error::Protocol { purpose: purpose.into(), said });
         }
         let (rank, size) = (rank as u32, size as u32);
         Ok((Self::begin(lines, rank)?, rank, size))
@@ -102,22 +102,22 @@ impl Pmi {
     fn begin(lines: Lines, rank: u32) -> Result<Self, Error> {
         let (space, longest_key, piece, broken) = (String::new(), 0, 0, false);
         let mut pmi = Self { lines, space, rank, longest_key, piece, broken };
-        let asked = "to begin";
-        pmi.ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init", asked)?
-            .success(asked)?;
-        let asked = "how long a key and a value may be";
-        let maxima = pmi.ask("cmd=get_maxes", "maxes", asked)?;
+        let purpose = "to begin";
+        pmi.ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init", purpose)?
+            .success(purpose)?;
+        let purpose = "how long a key and a value may be";
+        let maxima = pmi.ask("cmd=get_maxes", "maxes", purpose)?;
         // Both include the zero byte at the end.
-        pmi.longest_key = maxima.number("keylen_max", asked)?.saturating_sub(1);
-        pmi.piece = maxima.number("vallen_max", asked)?.saturating_sub(1).min(PIECE);
+        pmi.longest_key = maxima.number("keylen_max", purpose)?.saturating_sub(1);
+        pmi.piece = maxima.number("vallen_max", purpose)?.saturating_sub(1).min(PIECE);
         if pmi.piece <= COUNT {
-            return Err(maxima.senseless(asked));
+            return Err(maxima.senseless(purpose));
         }
-        let asked = "for the name of the job's space";
-        let name = pmi.ask("cmd=get_my_kvsname", "my_kvsname", asked)?;
-        pmi.space = name.field("kvsname", asked)?.to_owned();
+        let purpose = "for the name of the job's space";
+        let name = pmi.ask("cmd=get_my_kvsname", "my_kvsname", purpose)?;
+        pmi.space = name.field("kvsname", purpose)?.to_owned();
         if pmi.space.is_empty() || pmi.space.len() > 256 {
-            return Err(name.senseless(asked));
+            return Err(name.senseless(purpose));
         }
         Ok(pmi)
     }
@@ -137,7 +137,7 @@ impl Pmi {
 
     pub(crate) fn put(&mut self, key: &str, value: &str) -> Result<(), Error> {
         self.lines.begin();
-        let encoded = text::encode(value);
+        let encoded = encoding::encode(value);
         let room = self.piece - COUNT;
         let (length, limit) = (encoded.len(), room * PIECES);
         if length > limit {
@@ -158,50 +158,50 @@ impl Pmi {
         if length > limit {
             return Err(Error::LongKey { key: key.into(), length, limit });
         }
-        let asked = format!("to publish `{key}`");
+        let purpose = format!("to publish `{key}`");
         for (number, piece) in pieces.iter().enumerate() {
             let count = if number == 0 { format!("{}:", pieces.len()) } else { String::new() };
             let (space, name) = (&self.space, name(self.rank, key, number));
             let request = format!("cmd=put kvsname={space} key={name} value={count}{piece}");
-            self.ask(&request, "put_result", &asked)?.success(&asked)?;
+            self.ask(&request, "put_result", &purpose)?.success(&purpose)?;
         }
         Ok(())
     }
 
     pub(crate) fn barrier(&mut self) -> Result<(), Error> {
         self.lines.begin();
-        let asked = "to wait for all other processes";
-        self.ask("cmd=barrier_in", "barrier_out", asked)?.success(asked)
+        let purpose = "to wait for all other processes";
+        self.ask("cmd=barrier_in", "barrier_out", purpose)?.success(purpose)
     }
 
     pub(crate) fn get(&mut self, rank: u32, key: &str) -> Result<Option<String>, Error> {
         self.lines.begin();
-        let asked = format!("for `{key}` of rank {rank}");
-        let Some((first, answer)) = self.piece_of(rank, key, 0, &asked)? else { return Ok(None) };
+        let purpose = format!("for `{key}` of rank {rank}");
+        let Some((first, answer)) = self.piece_of(rank, key, 0, &purpose)? else { return Ok(None) };
         let parts = first.split_once(':').and_then(|(count, start)| {
             let count = count.parse().ok().filter(|count| (1..=PIECES).contains(count))?;
             Some((count, start.to_owned()))
         });
-        let Some((count, mut whole)) = parts else { return Err(answer.senseless(&asked)) };
+        let Some((count, mut whole)) = parts else { return Err(answer.senseless(&purpose)) };
         for number in 1..count {
-            match self.piece_of(rank, key, number, &asked)? {
+            match self.piece_of(rank, key, number, &purpose)? {
                 Some((more, _)) => whole.push_str(&more),
                 None => {
                     let said = format!("piece {number} of {count} is not there");
-                    return Err(Error::Protocol { asked, said });
+                    return Err(Error::Protocol { purpose, said });
                 }
             }
         }
-        match text::decode(&whole) {
+        match encoding::decode(&whole) {
             Some(value) => Ok(Some(value)),
-            None => Err(Error::Protocol { asked, said: shown(whole.as_bytes()) }),
+            None => Err(Error::Protocol { purpose, said: shown(whole.as_bytes()) }),
         }
     }
 
     pub(crate) fn finish(&mut self) -> Result<(), Error> {
         self.lines.begin();
-        let asked = "to let this process go";
-        self.ask("cmd=finalize", "finalize_ack", asked)?.success(asked)
+        let purpose = "to let this process go";
+        self.ask("cmd=finalize", "finalize_ack", purpose)?.success(purpose)
     }
 
     /// The launcher kills the processes of the job, perhaps this one first, so there is no answer.
@@ -215,22 +215,22 @@ impl Pmi {
         rank: u32,
         key: &str,
         number: usize,
-        asked: &str,
+        purpose: &str,
     ) -> Result<Option<(String, Answer)>, Error> {
         let request = format!("cmd=get kvsname={} key={}", self.space, name(rank, key, number));
-        let answer = self.ask(&request, "get_result", asked)?;
-        if answer.number("rc", asked).unwrap_or(1) != 0 {
+        let answer = self.ask(&request, "get_result", purpose)?;
+        if answer.number("rc", purpose).unwrap_or(1) != 0 {
             return Ok(None);
         }
-        Ok(Some((answer.field("value", asked)?.to_owned(), answer)))
+        Ok(Some((answer.field("value", purpose)?.to_owned(), answer)))
     }
 
-    fn ask(&mut self, request: &str, expected: &str, asked: &str) -> Result<Answer, Error> {
+    fn ask(&mut self, request: &str, expected: &str, purpose: &str) -> Result<Answer, Error> {
         if self.broken {
             return Err(Error::Broken);
         }
-        let line = self.lines.ask(request, asked);
-        let answer = line.and_then(|line| Answer::of(line, expected, asked));
+        let line = self.lines.ask(request, purpose);
+        let answer = line.and_then(|line| Answer::of(line, expected, purpose));
         self.broken = answer.is_err();
         answer
     }
@@ -249,7 +249,7 @@ struct Answer {
 }
 
 impl Answer {
-    fn of(line: String, expected: &str, asked: &str) -> Result<Self, Error> {
+    fn of(line: String, expected: &str, purpose: &str) -> Result<Self, Error> {
         let mut fields = BTreeMap::new();
         // Messages for people may have words without `=`.
         for (name, value) in line.split(' ').filter_map(|word| word.split_once('=')) {
@@ -257,32 +257,32 @@ impl Answer {
         }
         let answer = Self { line, fields };
         if answer.fields.get("cmd").map(String::as_str) != Some(expected) {
-            return Err(answer.senseless(asked));
+            return Err(answer.senseless(purpose));
         }
         Ok(answer)
     }
 
-    fn field(&self, name: &str, asked: &str) -> Result<&str, Error> {
-        self.fields.get(name).map(String::as_str).ok_or_else(|| self.senseless(asked))
+    fn field(&self, name: &str, purpose: &str) -> Result<&str, Error> {
+        self.fields.get(name).map(String::as_str).ok_or_else(|| self.senseless(purpose))
     }
 
-    fn number(&self, name: &str, asked: &str) -> Result<usize, Error> {
-        self.field(name, asked)?.parse().map_err(|_| self.senseless(asked))
+    fn number(&self, name: &str, purpose: &str) -> Result<usize, Error> {
+        self.field(name, purpose)?.parse().map_err(|_| self.senseless(purpose))
     }
 
     /// Not every launcher has a return code in every answer.
-    fn success(&self, asked: &str) -> Result<(), Error> {
+    fn success(&self, purpose: &str) -> Result<(), Error> {
         match self.fields.get("rc").map(String::as_str) {
             None | Some("0") => Ok(()),
             Some(_) => {
                 let why = shown(self.line.as_bytes());
-                Err(Error::Refused { asked: asked.into(), why })
+                Err(Error::Refused { purpose: purpose.into(), why })
             }
         }
     }
 
-    fn senseless(&self, asked: &str) -> Error {
-        Error::Protocol { asked: asked.into(), said: shown(self.line.as_bytes()) }
+    fn senseless(&self, purpose: &str) -> Error {
+        Error::Protocol { purpose: purpose.into(), said: shown(self.line.as_bytes()) }
     }
 }
 

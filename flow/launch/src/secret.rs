@@ -109,9 +109,9 @@ mod tests {
     #[test]
     fn one_bit_makes_a_difference_and_nothing_is_shown() {
         let secret = Secret::random().unwrap();
-        for place in [0, Secret::BYTES - 1] {
+        for index in [0, Secret::BYTES - 1] {
             let mut other = secret.clone();
-            other.0[place] ^= 0x80;
+            other.0[index] ^= 0x80;
             assert_ne!(other, secret);
         }
         assert_eq!(format!("{secret:?}"), "Secret(..)");

@@ -158,7 +158,7 @@ mod open_mpi {
     }
 
     #[test]
-    fn processes_of_one_host_meet_in_its_own_directory() {
+    fn processes_of_one_host_connect_in_its_own_directory() {
         let Some(bed) = Bed::new() else { return };
         for size in [1, 2, 4] {
             let outcome = mpirun(&bed, &["-n", &size.to_string()], &[]);
@@ -169,14 +169,14 @@ mod open_mpi {
     #[test]
     fn or_in_one_that_the_user_gives() {
         let Some(bed) = Bed::new() else { return };
-        let meeting = directory();
-        let variable = format!("SEEKWIRE_FLOW_RENDEZVOUS={}", meeting.path().display());
+        let rendezvous = directory();
+        let variable = format!("SEEKWIRE_FLOW_RENDEZVOUS={}", rendezvous.path().display());
         // One after the other in the same directory.
         for _ in 0..2 {
             mpirun(&bed, &["-n", "2", "-x", &variable], &[]).check(2, "Open MPI");
-            assert!(is_empty(meeting.path()));
+            assert!(is_empty(rendezvous.path()));
         }
-        fs::set_permissions(meeting.path(), Permissions::from_mode(0o777)).unwrap();
+        fs::set_permissions(rendezvous.path(), Permissions::from_mode(0o777)).unwrap();
         let outcome = mpirun(&bed, &["-n", "2", "-x", &variable], &[]);
         outcome.check_failed();
         assert!(outcome.errors.contains("others can write in it"), "{outcome:#?}");
@@ -215,10 +215,10 @@ mod slurm {
         let outcome = srun(&with("--mpi=none"), &[], &[]);
         outcome.check_failed();
         assert!(outcome.errors.contains("--mpi=pmi2"), "{outcome:#?}");
-        let meeting = directory();
-        let variables = [("SEEKWIRE_FLOW_RENDEZVOUS", meeting.path().to_str().unwrap())];
+        let rendezvous = directory();
+        let variables = [("SEEKWIRE_FLOW_RENDEZVOUS", rendezvous.path().to_str().unwrap())];
         srun(&with("--mpi=none"), &[], &variables).check(2, "Slurm");
-        assert!(is_empty(meeting.path()));
+        assert!(is_empty(rendezvous.path()));
 
         // The step is killed as a whole, and srun's status shows it. Messages may get lost.
         let outcome = srun(&with("--mpi=pmi2"), &["abort", "1"], &[]);
@@ -230,16 +230,16 @@ mod slurm {
 mod none {
     use super::*;
 
-    fn whoami_as(rank: u32, size: u32, meeting: &Path, arguments: &[&str]) -> Child {
+    fn whoami_as(rank: u32, size: u32, rendezvous: &Path, arguments: &[&str]) -> Child {
         let mut command = Command::new(whoami());
         command.args(arguments).env("SEEKWIRE_FLOW_RANK", rank.to_string());
         command.env("SEEKWIRE_FLOW_SIZE", size.to_string());
-        command.env("SEEKWIRE_FLOW_RENDEZVOUS", meeting);
+        command.env("SEEKWIRE_FLOW_RENDEZVOUS", rendezvous);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    fn run(size: u32, meeting: &Path, arguments: &[&str]) -> Outcome {
-        let start = |rank| whoami_as(rank, size, meeting, arguments);
+    fn run(size: u32, rendezvous: &Path, arguments: &[&str]) -> Outcome {
+        let start = |rank| whoami_as(rank, size, rendezvous, arguments);
         let children: Vec<Child> = (0..size).map(start).collect();
         let mut outcome = Outcome { code: Some(0), output: String::new(), errors: String::new() };
         for child in children {
@@ -260,11 +260,11 @@ mod none {
     }
 
     #[test]
-    fn processes_that_somebody_has_numbered_meet_in_a_directory() {
-        let meeting = directory();
+    fn manually_numbered_processes_connect_in_a_directory() {
+        let rendezvous = directory();
         for size in [2, 5] {
-            run(size, meeting.path(), &[]).check(size as usize, "SEEKWIRE_FLOW_RANK");
-            assert!(is_empty(meeting.path()));
+            run(size, rendezvous.path(), &[]).check(size as usize, "SEEKWIRE_FLOW_RANK");
+            assert!(is_empty(rendezvous.path()));
         }
     }
 
@@ -272,7 +272,7 @@ mod none {
     #[test]
     fn a_full_file_system_of_the_directory_lets_nobody_wait() {
         let Some(bed) = Bed::new() else { return };
-        let meeting = directory();
+        let rendezvous = directory();
         let script = r#"
             mount -t tmpfs -o size=1m,mode=700 tmpfs "$1"
             export SEEKWIRE_FLOW_RENDEZVOUS="$1" SEEKWIRE_FLOW_SIZE=2 SEEKWIRE_FLOW_LIMIT=50
@@ -283,7 +283,7 @@ mod none {
             wait $first || echo 0 has failed
             ls "$1""#;
         let command = ["unshare", "--mount", "sh", "-ec", script, "sh"];
-        let arguments = [meeting.path().to_str().unwrap(), &whoami()];
+        let arguments = [rendezvous.path().to_str().unwrap(), &whoami()];
         let outcome = bed.run(&[&command[..], &arguments].concat(), &[]);
         assert_eq!(outcome.code, Some(0), "{outcome:#?}");
         let ends = "1 has failed\n0 has failed\nfill\njob.stop\n";
@@ -296,8 +296,8 @@ mod none {
     #[test]
     fn who_goes_ends_the_job_for_all_and_says_why() {
         for (how, why) in [("abort", "rank 1: as requested"), ("leave", "left without finishing")] {
-            let meeting = directory();
-            let outcome = run(3, meeting.path(), &[how, "1"]);
+            let rendezvous = directory();
+            let outcome = run(3, rendezvous.path(), &[how, "1"]);
             outcome.check_failed();
             assert!(outcome.errors.matches(why).count() >= 2, "{outcome:#?}");
         }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use seekwire_flow::{
-    Block, Cut, Ended, Filter, FilterError, Graph, GraphError, Observer, Outputs, Policy, Ports,
-    Running, Span, Step, StreamOptions, Unit,
+    Block, Cut, DealingPolicy, Filter, FilterError, Graph, GraphError, Observer, Outputs, Ports,
+    Running, Span, Step, StreamOptions, Unit, UnitEnded,
 };
 
 type Outcome = Result<(), FilterError>;
@@ -103,7 +103,7 @@ fn whatever_a_filter_does_the_next_unit_is_done() {
                 (false, _) => out.send(0, block),
                 (true, 0) => Err(Unspeakable.into()),
                 // The unit has not ended.
-                (true, 1) => Err(Ended.into()),
+                (true, 1) => Err(UnitEnded.into()),
                 (true, _) => std::panic::panic_any(Bomb(true)),
             })
         };
@@ -141,7 +141,7 @@ impl Filter for Mines {
     }
 }
 
-/// Whether or not the copy had it in its hand and cannot continue, everyone learns of an end.
+/// Whether or not the copy had it in its batch and cannot continue, everyone learns of an end.
 #[test]
 fn memory_that_cannot_be_freed_lets_nobody_wait() {
     let is_sent = Arc::new(AtomicBool::new(false));
@@ -244,7 +244,7 @@ fn what_is_too_large_is_an_error_and_no_wait() {
 
 #[test]
 fn copies_that_fill_blocks_do_not_wait_for_each_other() {
-    for policy in [Policy::RoundRobin, Policy::Demand, Policy::Adaptive] {
+    for policy in [DealingPolicy::RoundRobin, DealingPolicy::Demand, DealingPolicy::Adaptive] {
         let make = || {
             Each(|block: Block, out: &mut Outputs<'_>| {
                 // Few of the blocks produce output.
@@ -268,7 +268,7 @@ fn copies_that_fill_blocks_do_not_wait_for_each_other() {
 
 #[test]
 fn urgent_units_overtake_on_ordered_streams_without_a_circle() {
-    for policy in [Policy::RoundRobin, Policy::Demand, Policy::Adaptive] {
+    for policy in [DealingPolicy::RoundRobin, DealingPolicy::Demand, DealingPolicy::Adaptive] {
         for _ in 0..20 {
             let make = || {
                 Each(|block: Block, out: &mut Outputs<'_>| {

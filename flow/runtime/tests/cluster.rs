@@ -1,7 +1,5 @@
 //! Pipelines in several processes, which are simulated by threads with links between them.
 
-mod jobs;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,14 +8,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use seekwire_flow::{
-    Block, CopyReport, Cut, Failure, Filter, FilterError, Graph, Job, Outputs, Policy, Ports,
-    Running, StartError, Step, StreamOptions, StreamReport, Unit,
+    Block, ClusterConfig, CopyReport, Cut, DealingPolicy, Failure, Filter, FilterError, Graph,
+    Outputs, Ports, Running, StartError, Step, StreamOptions, StreamReport, Unit,
 };
 
 use crate::jobs::jobs;
 
-/// Runs `front` with the pipeline in that many processes.
-fn together(size: usize, graph: impl Fn() -> Graph + Sync, front: impl FnOnce(&Running)) {
+/// Runs `coordinator` with the pipeline in that many processes.
+fn run_in_processes(
+    size: usize,
+    graph: impl Fn() -> Graph + Sync,
+    coordinator: impl FnOnce(&Running),
+) {
     let mut jobs = jobs(size).into_iter();
     let first = jobs.next().unwrap();
     thread::scope(|scope| {
@@ -26,7 +28,7 @@ fn together(size: usize, graph: impl Fn() -> Graph + Sync, front: impl FnOnce(&R
             scope.spawn(move || graph().start_in(&job, b"").unwrap().serve().unwrap());
         }
         let running = graph().start_in(&first, b"").unwrap();
-        front(&running);
+        coordinator(&running);
     });
 }
 
@@ -134,7 +136,8 @@ fn chain(layout: &Layout, called: &Arc<AtomicUsize>, seen: &Seen) -> Graph {
     graph
 }
 
-const POLICIES: [Policy; 3] = [Policy::Adaptive, Policy::Demand, Policy::RoundRobin];
+const POLICIES: [DealingPolicy; 3] =
+    [DealingPolicy::Adaptive, DealingPolicy::Demand, DealingPolicy::RoundRobin];
 
 #[test]
 fn every_block_comes_once_wherever_filters_are() {
@@ -152,7 +155,7 @@ fn every_block_comes_once_wherever_filters_are() {
                 let options = StreamOptions { policy, limit: 64 << 10, ..StreamOptions::default() };
                 let layout = Layout { steps, sinks, options, is_idempotent };
                 let (called, seen) = (Arc::default(), Seen::default());
-                together(
+                run_in_processes(
                     3,
                     || chain(&layout, &called, &seen),
                     |running| {
@@ -201,7 +204,7 @@ fn order_is_kept_between_processes() {
                 };
                 let layout = Layout { steps, sinks, options, is_idempotent };
                 let (called, seen) = (Arc::default(), Seen::default());
-                together(
+                run_in_processes(
                     3,
                     || chain(&layout, &called, &seen),
                     |running| {
@@ -215,6 +218,45 @@ fn order_is_kept_between_processes() {
     }
 }
 
+/// Collects the numbers of blocks.
+struct Count(Seen);
+
+impl Filter for Count {
+    fn process(&mut self, block: Block, _: usize, _: &mut Outputs<'_>) -> Result<(), FilterError> {
+        self.0.lock().unwrap().push(block.sequence());
+        Ok(())
+    }
+}
+
+#[test]
+fn no_two_blocks_of_a_stream_have_the_same_number() {
+    let seen = Seen::default();
+    let graph = || {
+        let mut graph = Graph::new();
+        let numbers = || Numbers { next: 0, end: 0, at_once: 10 };
+        graph.filter("numbers", 1, Ports::source(), numbers).unwrap();
+        graph.filter("pass", 1, Ports::step(), || Pass(Arc::default())).unwrap();
+        graph.place("pass", &[0, 1, 2]).unwrap();
+        let seen = Arc::clone(&seen);
+        graph.filter("count", 1, Ports::sink(), move || Count(Arc::clone(&seen))).unwrap();
+        graph.place("count", &[1, 2]).unwrap();
+        // Each copy gets a third of the blocks.
+        let policy = DealingPolicy::RoundRobin;
+        let options = StreamOptions { policy, ..StreamOptions::default() };
+        graph.connect("numbers", "pass", options).unwrap();
+        graph.connect("pass", "count", StreamOptions::default()).unwrap();
+        graph
+    };
+    run_in_processes(3, graph, |running| {
+        for _ in 0..2 {
+            running.submit(Unit::new("300")).wait().unwrap();
+            let mut seen = std::mem::take(&mut *seen.lock().unwrap());
+            seen.sort_unstable();
+            assert_eq!(seen, (0..60).collect::<Vec<_>>());
+        }
+    });
+}
+
 #[test]
 fn several_units_are_under_way_at_once() {
     let layout = Layout {
@@ -224,7 +266,7 @@ fn several_units_are_under_way_at_once() {
         is_idempotent: false,
     };
     let (called, seen) = (Arc::default(), Seen::default());
-    together(
+    run_in_processes(
         3,
         || chain(&layout, &called, &seen),
         |running| {
@@ -286,7 +328,7 @@ fn a_failure_elsewhere_ends_the_unit_and_names_the_host() {
         graph.connect("fails", "collect", StreamOptions::default()).unwrap();
         graph
     };
-    together(3, graph, |running| {
+    run_in_processes(3, graph, |running| {
         let failure = running.submit(Unit::new("5000")).wait().unwrap_err();
         let text = failure.to_string();
         assert_eq!(text, "unit 0: filter fails, copy 0 on host1, block 123: no");
@@ -329,7 +371,7 @@ fn a_consumer_that_stands_still_leaves_memory_bounded() {
         graph.connect("numbers", "gate", options).unwrap();
         graph
     };
-    together(2, graph, |running| {
+    run_in_processes(2, graph, |running| {
         let unit = running.submit(Unit::new("1000000"));
         // Until the source waits for room.
         while running.streams()[0].held + 2000 < limit {
@@ -344,10 +386,10 @@ fn a_consumer_that_stands_still_leaves_memory_bounded() {
 }
 
 #[test]
-fn strangers_get_nothing_and_stop_nobody() {
+fn unauthenticated_peers_get_nothing_and_block_nobody() {
     let mut jobs = jobs(2).into_iter();
-    let (front, other) = (jobs.next().unwrap(), jobs.next().unwrap());
-    let address = front.listener.local_addr().unwrap();
+    let (coordinator, other) = (jobs.next().unwrap(), jobs.next().unwrap());
+    let address = coordinator.listener.local_addr().unwrap();
     let layout = Layout {
         steps: &[&[1]],
         sinks: &[0],
@@ -357,7 +399,7 @@ fn strangers_get_nothing_and_stop_nobody() {
     let (called, seen) = (Arc::default(), Seen::default());
     thread::scope(|scope| {
         let graph = || chain(&layout, &called, &seen);
-        let running = scope.spawn(move || graph().start_in(&front, b"").unwrap());
+        let running = scope.spawn(move || graph().start_in(&coordinator, b"").unwrap());
         // More than are tolerated: some are silent, some send nonsense.
         let mut silent: Vec<TcpStream> =
             (0..200).map(|_| TcpStream::connect(address).unwrap()).collect();
@@ -368,10 +410,11 @@ fn strangers_get_nothing_and_stop_nobody() {
         let _ = loud.read_to_end(&mut answer);
         assert_eq!(answer, b"");
         // A process that knows another secret.
-        let mut wrong = Job { secret: [8; 32], limit: Duration::from_secs(1), ..again(&other) };
+        let mut wrong =
+            ClusterConfig { secret: [8; 32], limit: Duration::from_secs(1), ..again(&other) };
         wrong.patience = Duration::from_secs(1);
         match graph().start_in(&wrong, b"") {
-            Err(StartError::Meet(error)) => {
+            Err(StartError::Connect(error)) => {
                 let text = error.to_string();
                 assert!(text.contains("rank 0 on host0 was not reached within 1 s"), "{text}");
                 assert!(text.contains("does not know the secret"), "{text}");
@@ -379,8 +422,8 @@ fn strangers_get_nothing_and_stop_nobody() {
             _ => panic!("it knows another secret"),
         }
         // And a process that runs another pipeline.
-        let wrong = Job { limit: Duration::from_secs(1), ..again(&other) };
-        assert!(matches!(graph().start_in(&wrong, b"x"), Err(StartError::Meet(_))));
+        let wrong = ClusterConfig { limit: Duration::from_secs(1), ..again(&other) };
+        assert!(matches!(graph().start_in(&wrong, b"x"), Err(StartError::Connect(_))));
         scope.spawn(move || graph().start_in(&other, b"").unwrap().serve().unwrap());
         let running = running.join().unwrap();
         running.submit(Unit::new("100")).wait().unwrap();
@@ -389,8 +432,8 @@ fn strangers_get_nothing_and_stop_nobody() {
     });
 }
 
-fn again(job: &Job) -> Job {
-    Job {
+fn again(job: &ClusterConfig) -> ClusterConfig {
+    ClusterConfig {
         rank: job.rank,
         peers: job.peers.clone(),
         listener: job.listener.try_clone().unwrap(),
@@ -404,7 +447,7 @@ fn again(job: &Job) -> Job {
 #[test]
 fn who_does_not_come_is_named() {
     let job = jobs(2).remove(0);
-    let job = Job { limit: Duration::from_millis(100), ..job };
+    let job = ClusterConfig { limit: Duration::from_millis(100), ..job };
     let layout = Layout {
         steps: &[&[1]],
         sinks: &[0],
@@ -426,7 +469,7 @@ fn units_that_end_early_leave_copies_as_able_as_before() {
         is_idempotent: true,
     };
     let (called, seen) = (Arc::default(), Seen::default());
-    together(
+    run_in_processes(
         3,
         || chain(&layout, &called, &seen),
         |running| {

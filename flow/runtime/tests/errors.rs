@@ -1,11 +1,14 @@
 //! Errors of filters: what they name, and units that go on after them.
 
 use std::sync::{Arc, Mutex};
+use std::thread;
 
 use seekwire_flow::{
     Block, Cut, Failure, Filter, FilterError, Graph, GraphError, OnError, Origin, Outputs, Ports,
     Running, Step, StreamOptions, Unit,
 };
+
+use crate::jobs::jobs;
 
 /// Sends these pieces of a source.
 struct Pieces(Vec<&'static str>, Origin);
@@ -97,8 +100,8 @@ fn a_rejected_block_leaves_nothing_behind() {
         (OnError::To(1), &["xb of source from byte 1", "x of source from byte 4"][..]),
     ] {
         let (mut graph, seen) = graph(&["a", "xb", "c", "x"], on_error, Cut::Whole);
-        let told = Arc::<Mutex<Vec<String>>>::default();
-        let tell = Arc::clone(&told);
+        let messages = Arc::<Mutex<Vec<String>>>::default();
+        let tell = Arc::clone(&messages);
         graph.tell_of_rejects(Arc::new(move |failure: &Failure| {
             tell.lock().unwrap().push(failure.to_string());
         }));
@@ -108,11 +111,12 @@ fn a_rejected_block_leaves_nothing_behind() {
         assert_eq!(lines(&seen[0]), [&good[..], &good[2..]].concat());
         assert_eq!(lines(&seen[1]), bad);
         let why = "filter twice, copy 0, block 1 (source from byte 1): it begins with x";
-        assert_eq!(told.lock().unwrap()[0], format!("unit 0: {why}"));
+        assert_eq!(messages.lock().unwrap()[0], format!("unit 0: {why}"));
         let (copies, _) = running.report();
         let rejected = copies.iter().map(|copy| (&*copy.filter, copy.rejected));
         let rejected: Vec<_> = rejected.filter(|(_, count)| *count > 0).collect();
         assert_eq!(rejected, [("twice", 2)]);
+        assert_eq!(running.rejected(), [("twice".into(), 2)]);
     }
 }
 
@@ -170,4 +174,25 @@ fn only_blockwise_filters_with_that_port_can_reject() {
     assert_eq!(graph.on_error("pieces", OnError::Skip), refused("pieces"));
     assert_eq!(graph.on_error("twice", OnError::To(1)), refused("twice"));
     assert_eq!(graph.on_error("twice", OnError::To(0)), Ok(()));
+}
+
+#[test]
+fn rejections_in_other_processes_count_without_their_reports() {
+    let graph = || {
+        let (mut graph, _) = graph(&["a", "xb", "c", "x"], OnError::Skip, Cut::Whole);
+        graph.place("twice", &[1, 2]).unwrap();
+        graph
+    };
+    let mut jobs = jobs(3).into_iter();
+    let first = jobs.next().unwrap();
+    thread::scope(|scope| {
+        for job in jobs {
+            let graph = &graph;
+            scope.spawn(move || graph().start_in(&job, b"").unwrap().serve().unwrap());
+        }
+        let running = graph().start_in(&first, b"").unwrap();
+        running.submit(Unit::new("")).wait().unwrap();
+        // This asks no process.
+        assert_eq!(running.rejected(), [("twice".into(), 2)]);
+    });
 }

@@ -1,7 +1,5 @@
 //! Guarantees for units of work, and units that expire.
 
-mod jobs;
-
 use std::thread;
 use std::time::{Duration, Instant};
 

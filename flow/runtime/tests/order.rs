@@ -1,8 +1,6 @@
 //! A copy that is stuck with one block of many, in an ordered stream with a source that runs ahead:
 //! the others have room for only a part of the later blocks.
 
-mod jobs;
-
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -105,14 +103,14 @@ impl Filter for Collect {
     }
 }
 
-fn graph(places: [&[u32]; 3], gate: &Arc<Gate>, seen: &Seen) -> Graph {
+fn graph(placement: [&[u32]; 3], gate: &Arc<Gate>, seen: &Seen) -> Graph {
     let mut graph = Graph::new();
     graph.filter("numbers", 1, Ports::source(), || Numbers(0)).unwrap();
     let gate = Arc::clone(gate);
     graph.filter("work", 1, Ports::step(), move || Work(Arc::clone(&gate))).unwrap();
     let seen = Arc::clone(seen);
     graph.filter("collect", 1, Ports::sink(), move || Collect(Arc::clone(&seen))).unwrap();
-    for (filter, ranks) in ["numbers", "work", "collect"].into_iter().zip(places) {
+    for (filter, ranks) in ["numbers", "work", "collect"].into_iter().zip(placement) {
         graph.place(filter, ranks).unwrap();
     }
     graph.idempotent("work").unwrap();
@@ -124,10 +122,10 @@ fn graph(places: [&[u32]; 3], gate: &Arc<Gate>, seen: &Seen) -> Graph {
     graph
 }
 
-fn check(places: [&[u32]; 3], running: &Running, gate: &Gate, seen: &Seen) {
+fn check(placement: [&[u32]; 3], running: &Running, gate: &Gate, seen: &Seen) {
     running.submit(Unit::default()).wait().unwrap();
-    assert_eq!(gate.release(), Stage::Standing, "{places:?}: {:?}", running.streams());
-    assert!(seen.lock().unwrap().iter().copied().eq(0..BLOCKS), "{places:?}");
+    assert_eq!(gate.release(), Stage::Standing, "{placement:?}: {:?}", running.streams());
+    assert!(seen.lock().unwrap().iter().copied().eq(0..BLOCKS), "{placement:?}");
     let streams = running.streams();
     assert!(streams[0].hedges_won > 0, "{streams:?}");
     assert!(streams.iter().all(|stream| stream.peak <= stream.limit), "{streams:?}");
@@ -136,11 +134,11 @@ fn check(places: [&[u32]; 3], running: &Running, gate: &Gate, seen: &Seen) {
 #[test]
 fn a_late_block_comes_before_new_ones_where_an_order_is_kept() {
     let (gate, seen) = Default::default();
-    let places: [&[u32]; 3] = [&[0], &[0, 0], &[0]];
-    let running = graph(places, &gate, &seen).start().unwrap();
-    check(places, &running, &gate, &seen);
+    let placement: [&[u32]; 3] = [&[0], &[0, 0], &[0]];
+    let running = graph(placement, &gate, &seen).start().unwrap();
+    check(placement, &running, &gate, &seen);
     drop(running);
-    for places in [[&[0][..], &[1, 2], &[0]], [&[0], &[1, 2], &[1]], [&[0], &[0, 1], &[0]]] {
+    for placement in [[&[0][..], &[1, 2], &[0]], [&[0], &[1, 2], &[1]], [&[0], &[0, 1], &[0]]] {
         let (gate, seen) = Default::default();
         let mut jobs = jobs(3).into_iter();
         let first = jobs.next().unwrap();
@@ -148,11 +146,11 @@ fn a_late_block_comes_before_new_ones_where_an_order_is_kept() {
             for job in jobs {
                 let (gate, seen) = (&gate, &seen);
                 scope.spawn(move || {
-                    graph(places, gate, seen).start_in(&job, b"").unwrap().serve().unwrap();
+                    graph(placement, gate, seen).start_in(&job, b"").unwrap().serve().unwrap();
                 });
             }
-            let running = graph(places, &gate, &seen).start_in(&first, b"").unwrap();
-            check(places, &running, &gate, &seen);
+            let running = graph(placement, &gate, &seen).start_in(&first, b"").unwrap();
+            check(placement, &running, &gate, &seen);
         });
     }
 }

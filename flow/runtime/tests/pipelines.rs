@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use seekwire_flow::{
-    Block, Bounds, Cut, Failure, Filter, FilterError, Graph, GraphError, Observer, Outputs, Policy,
-    Ports, Running, Span, Step, StreamOptions, Unit, UnitId,
+    Block, Cut, DealingPolicy, Failure, Filter, FilterError, Graph, GraphError, Observer, Outputs,
+    Ports, Running, SizeBounds, Span, Step, StreamOptions, Unit, UnitId,
 };
 
 /// Sends the results of a function for 0, 1, 2, ... until it returns none.
@@ -45,11 +45,11 @@ type Kept = Arc<Mutex<BTreeMap<UnitId, Vec<Vec<u8>>>>>;
 
 fn keep(graph: &mut Graph, name: &str, copies: usize) -> Kept {
     let kept = Kept::default();
-    let place = Arc::clone(&kept);
+    let shared = Arc::clone(&kept);
     let make = move || {
-        let place = Arc::clone(&place);
+        let shared = Arc::clone(&shared);
         Each(move |block: Block, _, _: &mut Outputs<'_>| {
-            place.lock().unwrap().entry(block.unit()).or_default().push(block.to_vec());
+            shared.lock().unwrap().entry(block.unit()).or_default().push(block.to_vec());
             Ok(())
         })
     };
@@ -70,8 +70,10 @@ fn number(block: &[u8]) -> u64 {
 fn work(graph: &mut Graph, name: &str, copies: usize) {
     let make = || {
         Each(|block: Block, _, out: &mut Outputs<'_>| {
-            for _ in 0..number(&block).wrapping_mul(2_654_435_761) % 40 {
-                std::thread::yield_now();
+            // Each yield may cost a time slice if others compute.
+            std::thread::yield_now();
+            for _ in 0..number(&block).wrapping_mul(2_654_435_761) % 40 * 40 {
+                std::hint::spin_loop();
             }
             out.send(0, block)
         })
@@ -79,8 +81,8 @@ fn work(graph: &mut Graph, name: &str, copies: usize) {
     graph.filter(name, copies, Ports::step(), make).unwrap();
 }
 
-fn policies() -> [Policy; 3] {
-    [Policy::RoundRobin, Policy::Demand, Policy::Adaptive]
+fn policies() -> [DealingPolicy; 3] {
+    [DealingPolicy::RoundRobin, DealingPolicy::Demand, DealingPolicy::Adaptive]
 }
 
 #[test]
@@ -486,7 +488,7 @@ fn who_watches_hears_of_every_call() {
 }
 
 #[test]
-fn what_cannot_run_is_told_before_it_runs() {
+fn pipelines_that_cannot_run_are_reported_before_they_run() {
     let graph = || {
         let mut graph = Graph::new();
         numbers(&mut graph, "numbers", 1);
@@ -552,7 +554,7 @@ proptest! {
         let cut = match how {
             0 => Cut::Lines(size),
             1 => Cut::Bytes(size),
-            _ => Cut::Auto(Bounds { least: 1 + size / 2, most: size, record: 1 }),
+            _ => Cut::Auto(SizeBounds { least: 1 + size / 2, most: size, record: 1 }),
         };
         let options = StreamOptions { cut, limit: 4096, ..StreamOptions::default() };
         graph.connect("give", "pass", options).unwrap();

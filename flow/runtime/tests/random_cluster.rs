@@ -1,15 +1,13 @@
 //! Random pipelines in several processes, which are simulated by threads with links between them.
 
-mod jobs;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use seekwire_flow::{
-    Block, Bounds, Cut, Failure, Filter, FilterError, Graph, Outputs, Policy, Ports, Step,
-    StreamOptions, Unit,
+    Block, Cut, DealingPolicy, Failure, Filter, FilterError, Graph, Outputs, Ports, SizeBounds,
+    Step, StreamOptions, Unit,
 };
 
 use crate::jobs::jobs;
@@ -141,12 +139,12 @@ impl Filter for Collect {
     }
 }
 
-/// The pipeline with that number: lanes of steps from one source to one sink with an input for
+/// The pipeline with that number: branches of steps from one source to one sink with an input for
 /// each.
 struct Plan {
     size: usize,
     is_ordered: bool,
-    lanes: usize,
+    branches: usize,
     fails: bool,
     graph: Box<dyn Fn(&Seen) -> Graph + Sync>,
 }
@@ -155,7 +153,7 @@ fn plan(seed: u64) -> Plan {
     let mut random = Random(seed);
     let size = 2 + random.below(3) as usize;
     let is_ordered = random.below(2) == 0;
-    let lanes = 1 + random.below(2) as usize;
+    let branches = 1 + random.below(2) as usize;
     let fails = random.below(3) == 0;
     let keeps = random.below(2) == 0;
     let start = random.clone();
@@ -164,18 +162,18 @@ fn plan(seed: u64) -> Plan {
         let mut graph = Graph::new();
         graph.filter("numbers", 1, Ports::source(), || Numbers { next: 0, end: 0 }).unwrap();
         graph.place("numbers", &[random.below(size as u64) as u32]).unwrap();
-        let inputs: Vec<String> = (0..lanes).map(|lane| format!("in{lane}")).collect();
+        let inputs: Vec<String> = (0..branches).map(|branch| format!("in{branch}")).collect();
         let ports = Ports { inputs, outputs: Vec::new() };
         let seen = Arc::clone(seen);
         let collect = move || Collect { seen: Arc::clone(&seen), own: vec![Vec::new()], unit: 0 };
         graph.filter("collect", 1, ports, collect).unwrap();
-        let sinks = if is_ordered || lanes > 1 { 1 } else { 1 + random.below(3) };
+        let sinks = if is_ordered || branches > 1 { 1 } else { 1 + random.below(3) };
         let ranks = |random: &mut Random, copies: u64| -> Vec<u32> {
             (0..copies).map(|_| random.below(size as u64) as u32).collect()
         };
         let of_sinks = ranks(&mut random, sinks);
         graph.place("collect", &of_sinks).unwrap();
-        for lane in 0..lanes {
+        for branch in 0..branches {
             let mut before = "numbers".to_owned();
             let mut is_repeated = false;
             let steps = random.below(4);
@@ -185,27 +183,27 @@ fn plan(seed: u64) -> Plan {
                 let options = StreamOptions {
                     is_ordered,
                     policy: match random.one(&[
-                        Policy::Adaptive,
-                        Policy::Demand,
-                        Policy::RoundRobin,
+                        DealingPolicy::Adaptive,
+                        DealingPolicy::Demand,
+                        DealingPolicy::RoundRobin,
                     ]) {
-                        _ if is_hedged => Policy::Adaptive,
+                        _ if is_hedged => DealingPolicy::Adaptive,
                         policy => policy,
                     },
                     cut: match random.one(&[0, 0, 24, 80, 1]) {
                         0 => Cut::Whole,
                         // Automatic cuts are not always the same.
                         1 if is_repeated => Cut::Whole,
-                        1 => Cut::Auto(Bounds { least: 8, most: 100, record: 8 }),
+                        1 => Cut::Auto(SizeBounds { least: 8, most: 100, record: 8 }),
                         size => Cut::Bytes(size),
                     },
                     limit: random.one(&[16 << 10, 24 << 10, 64 << 10]),
                 };
                 if step == steps {
-                    graph.connect(&before, &format!("collect.in{lane}"), options).unwrap();
+                    graph.connect(&before, &format!("collect.in{branch}"), options).unwrap();
                     break;
                 }
-                let name = format!("step{lane}x{step}");
+                let name = format!("step{branch}x{step}");
                 let is_split = random.below(2) == 0;
                 let own = random.clone();
                 let make = move || Pass {
@@ -219,8 +217,8 @@ fn plan(seed: u64) -> Plan {
                 graph.filter(&name, 1, Ports::step(), make).unwrap();
                 // Wherever they are, they hedge each other.
                 let copies = if is_hedged { 3 } else { 1 + random.below(4) };
-                let places = ranks(&mut random, copies);
-                graph.place(&name, &places).unwrap();
+                let placed = ranks(&mut random, copies);
+                graph.place(&name, &placed).unwrap();
                 is_repeated = is_idempotent;
                 if is_idempotent {
                     graph.idempotent(&name).unwrap();
@@ -234,7 +232,7 @@ fn plan(seed: u64) -> Plan {
         }
         graph
     };
-    Plan { size, is_ordered, lanes, fails, graph: Box::new(graph) }
+    Plan { size, is_ordered, branches, fails, graph: Box::new(graph) }
 }
 
 fn run(seed: u64) {
@@ -283,16 +281,18 @@ fn run(seed: u64) {
                         let own = seen.iter().filter(|(of, _)| *of == unit.id().number());
                         let mut own: Vec<u64> =
                             own.flat_map(|(_, numbers)| numbers).copied().collect();
-                        if !plan.is_ordered || plan.lanes > 1 {
+                        if !plan.is_ordered || plan.branches > 1 {
                             if plan.is_ordered {
-                                let lanes = own.chunk_by(|one, next| one < next);
-                                assert!(lanes.count() <= plan.lanes, "seed {seed}: no order");
+                                let branches = own.chunk_by(|one, next| one < next);
+                                assert!(branches.count() <= plan.branches, "seed {seed}: no order");
                             }
                             own.sort_unstable();
                         }
-                        let all: Vec<u64> = match (plan.is_ordered, plan.lanes) {
+                        let all: Vec<u64> = match (plan.is_ordered, plan.branches) {
                             (true, 1) => (0..numbers).collect(),
-                            (_, lanes) => (0..numbers).flat_map(|one| vec![one; lanes]).collect(),
+                            (_, branches) => {
+                                (0..numbers).flat_map(|one| vec![one; branches]).collect()
+                            }
                         };
                         assert!(own == all, "seed {seed}: {} of {}", own.len(), all.len());
                     }

@@ -1,12 +1,10 @@
 //! Blocks that wait at a copy in another process, which has become slow.
 
-mod jobs;
-
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use seekwire_flow::{
-    Block, Filter, FilterError, Graph, Outputs, Policy, Ports, Step, StreamOptions, Unit,
+    Block, DealingPolicy, Filter, FilterError, Graph, Outputs, Ports, Step, StreamOptions, Unit,
 };
 
 use crate::jobs::jobs;
@@ -66,12 +64,13 @@ impl Filter for Collect {
     }
 }
 
-/// Copies of the work at these places; it is slow in the process of rank 1.
+/// Copies of the work on these ranks; it is slow in the process of rank 1.
 fn graph(
     rank: u32,
-    places: &[u32],
+    placement: &[u32],
     is_idempotent: bool,
-    (progress, seen): (&Arc<Progress>, &Seen),
+    progress: &Arc<Progress>,
+    seen: &Seen,
 ) -> Graph {
     let mut graph = Graph::new();
     graph.filter("numbers", 1, Ports::source(), || Numbers(0)).unwrap();
@@ -80,11 +79,11 @@ fn graph(
     graph.filter("work", 1, Ports::step(), work).unwrap();
     let seen = Arc::clone(seen);
     graph.filter("collect", 1, Ports::sink(), move || Collect(Arc::clone(&seen))).unwrap();
-    graph.place("work", places).unwrap();
+    graph.place("work", placement).unwrap();
     if is_idempotent {
         graph.idempotent("work").unwrap();
     }
-    let options = StreamOptions { policy: Policy::Adaptive, ..Default::default() };
+    let options = StreamOptions { policy: DealingPolicy::Adaptive, ..Default::default() };
     graph.connect("numbers", "work", options.clone()).unwrap();
     graph.connect("work", "collect", options).unwrap();
     graph
@@ -92,10 +91,10 @@ fn graph(
 
 #[test]
 fn what_waits_at_a_slow_copy_goes_to_others() {
-    for places in [&[0, 1][..], &[1, 2], &[0, 1, 2]] {
+    for placement in [&[0, 1][..], &[1, 2], &[0, 1, 2]] {
         for is_idempotent in [false, true] {
-            let (progress, seen) = Default::default();
-            let make = |rank| graph(rank, places, is_idempotent, (&progress, &seen));
+            let (progress, seen): (Arc<Progress>, Seen) = Default::default();
+            let make = |rank| graph(rank, placement, is_idempotent, &progress, &seen);
             let mut jobs = jobs(3).into_iter();
             let first = jobs.next().unwrap();
             thread::scope(|scope| {
@@ -109,7 +108,7 @@ fn what_waits_at_a_slow_copy_goes_to_others() {
             });
             let mut seen = seen.lock().unwrap();
             seen.sort_unstable();
-            assert_eq!(*seen, (0..BLOCKS).collect::<Vec<_>>(), "{places:?} {is_idempotent}");
+            assert_eq!(*seen, (0..BLOCKS).collect::<Vec<_>>(), "{placement:?} {is_idempotent}");
         }
     }
 }

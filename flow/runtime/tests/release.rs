@@ -34,10 +34,10 @@ fn graph() -> Graph {
 
 fn run() {
     let mut jobs = jobs(2).into_iter();
-    let [front, other] = [jobs.next().unwrap(), jobs.next().unwrap()];
+    let [coordinator, other] = [jobs.next().unwrap(), jobs.next().unwrap()];
     thread::scope(|scope| {
         scope.spawn(move || graph().start_in(&other, b"").unwrap().serve().unwrap());
-        let running = graph().start_in(&front, b"").unwrap();
+        let running = graph().start_in(&coordinator, b"").unwrap();
         running.submit(Unit::new("")).wait().unwrap();
     });
 }

@@ -1,15 +1,13 @@
 //! Streams that choose the size of their blocks.
 
-mod jobs;
-
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use seekwire_flow::{
-    Block, Bounds, Cut, Filter, FilterError, Graph, GraphError, Observer, Outputs, Ports, Running,
-    SizeDecision, Span, Step, StreamOptions, Unit,
+    Block, Cut, Filter, FilterError, Graph, GraphError, Observer, Outputs, Ports, Running,
+    SizeBounds, SizeDecision, Span, Step, StreamOptions, Unit,
 };
 
 use crate::jobs::jobs;
@@ -52,7 +50,7 @@ const COSTLY_BLOCKS: Takes = Takes { block: Duration::from_micros(50), byte: 0.0
 const COSTLY_BYTES: Takes = Takes { block: Duration::ZERO, byte: 2e-6, passes: false };
 
 fn auto() -> StreamOptions {
-    let cut = Cut::Auto(Bounds { least: 2 << 10, most: 256 << 10, ..Bounds::default() });
+    let cut = Cut::Auto(SizeBounds { least: 2 << 10, most: 256 << 10, ..SizeBounds::default() });
     StreamOptions { cut, ..StreamOptions::default() }
 }
 
@@ -103,15 +101,15 @@ fn costly_blocks_become_larger_and_costly_bytes_smaller() {
     }
 }
 
-/// The places of the source, of the filter that takes blocks, and of the sink.
-fn chain(places: [&[u32]; 3], is_idempotent: bool) -> Graph {
+/// The ranks of the source, of the filter that takes blocks, and of the sink.
+fn chain(placement: [&[u32]; 3], is_idempotent: bool) -> Graph {
     let takes = Takes { passes: true, ..COSTLY_BLOCKS };
     let mut graph = Graph::new();
     graph.filter("bulk", 1, Ports::source(), || Bulk(0)).unwrap();
     graph.filter("takes", 1, Ports::step(), move || takes).unwrap();
     let end = Takes { block: Duration::ZERO, byte: 0.0, passes: false };
     graph.filter("end", 1, Ports::sink(), move || end).unwrap();
-    for (filter, ranks) in ["bulk", "takes", "end"].iter().zip(places) {
+    for (filter, ranks) in ["bulk", "takes", "end"].iter().zip(placement) {
         graph.place(filter, ranks).unwrap();
     }
     if is_idempotent {
@@ -142,10 +140,10 @@ fn several_units_at_once_do_not_look_like_small_ones() {
 #[test]
 fn who_sends_to_another_process_finds_it_too() {
     // The blocks are dealt where they are sent, and elsewhere.
-    for (places, is_idempotent) in
+    for (placement, is_idempotent) in
         [([&[0][..], &[1, 1], &[0]], false), ([&[1, 2], &[0, 1], &[0]], true)]
     {
-        let make = || chain(places, is_idempotent);
+        let make = || chain(placement, is_idempotent);
         let mut jobs = jobs(3).into_iter();
         let first = jobs.next().unwrap();
         thread::scope(|scope| {
@@ -178,8 +176,10 @@ fn what_may_be_sent_again_has_to_be_cut_as_before() {
         "{refused}"
     );
 
-    let odd =
-        StreamOptions { cut: Cut::Auto(Bounds { least: 9, most: 17, record: 9 * 2 }), ..auto() };
+    let odd = StreamOptions {
+        cut: Cut::Auto(SizeBounds { least: 9, most: 17, record: 9 * 2 }),
+        ..auto()
+    };
     let mut graph = Graph::new();
     graph.filter("bulk", 1, Ports::source(), || Bulk(0)).unwrap();
     graph.filter("takes", 1, Ports::sink(), || COSTLY_BYTES).unwrap();

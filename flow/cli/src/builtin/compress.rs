@@ -1,4 +1,5 @@
-//! gzip and Zstandard, both ways. The coders write into a buffer, from which blocks are sent.
+//! gzip and Zstandard, compression and decompression. The coders write into a buffer, from which
+//! blocks are sent.
 
 use std::io::{self, Write};
 
@@ -7,32 +8,32 @@ use flate2::write::GzDecoder;
 use seekwire_flow::{Block, Filter, FilterError, Outputs, Ports};
 use zstd::stream::raw::{self, InBuffer, Operation, OutBuffer};
 
-use super::Built;
+use super::built_filter::BuiltFilter;
 use super::members::{Format, Members};
-use crate::options::{Fault, Options};
+use crate::options::{Fault, OptionTable};
 
-pub(super) fn gzip(options: &mut Options<'_>) -> Result<Built, Fault> {
+pub(super) fn gzip(options: &mut OptionTable<'_>) -> Result<BuiltFilter, Fault> {
     let level = level(options, 0..=9, 6)?;
     Ok(coder(move || {
         Ok(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(level)))
     }))
 }
 
-pub(super) fn gunzip(_: &mut Options<'_>) -> Result<Built, Fault> {
+pub(super) fn gunzip(_: &mut OptionTable<'_>) -> Result<BuiltFilter, Fault> {
     Ok(coder(|| Ok(Members::new(Gunzip(GzDecoder::new(Vec::new()))))))
 }
 
-pub(super) fn zstd(options: &mut Options<'_>) -> Result<Built, Fault> {
+pub(super) fn zstd(options: &mut OptionTable<'_>) -> Result<BuiltFilter, Fault> {
     let level = level(options, 1..=19, 3)?;
     Ok(coder(move || zstd::stream::write::Encoder::new(Vec::new(), level as i32)))
 }
 
-pub(super) fn unzstd(_: &mut Options<'_>) -> Result<Built, Fault> {
+pub(super) fn unzstd(_: &mut OptionTable<'_>) -> Result<BuiltFilter, Fault> {
     Ok(coder(|| Ok(Members::new(Unzstd { decoder: raw::Decoder::new()?, buffer: Vec::new() }))))
 }
 
 fn level(
-    options: &mut Options<'_>,
+    options: &mut OptionTable<'_>,
     range: std::ops::RangeInclusive<u32>,
     default: u32,
 ) -> Result<u32, Fault> {
@@ -45,9 +46,9 @@ fn level(
 
 fn coder<C: Coder + Send + 'static>(
     make: impl Fn() -> io::Result<C> + Send + Sync + Clone + 'static,
-) -> Built {
+) -> BuiltFilter {
     // The state of a stream is one: copies would each see a part.
-    Built::new(Ports::step(), move || Coding { make: make.clone(), coder: None }).alone()
+    BuiltFilter::new(Ports::step(), move || Coding { make: make.clone(), coder: None }).alone()
 }
 
 /// A compressor or decompressor: takes bytes, and appends its output to a buffer.
@@ -112,11 +113,11 @@ impl Format for Gunzip {
 
     fn decode(&mut self, bytes: &[u8]) -> io::Result<(usize, bool)> {
         // Once it has the checksum, it takes no more.
-        let taken = self.0.write(bytes)?;
-        if taken == 0 {
+        let consumed = self.0.write(bytes)?;
+        if consumed == 0 {
             self.0.try_finish()?;
         }
-        Ok((taken, taken == 0))
+        Ok((consumed, consumed == 0))
     }
 
     fn end(&mut self) -> io::Result<()> {
@@ -182,7 +183,7 @@ const AT_ONCE: usize = 4096;
 const KEPT: usize = 256 << 10;
 
 /// Takes the content of the buffer. A small buffer stays allocated.
-fn taken(buffer: &mut Vec<u8>) -> Bytes {
+fn take_buffer(buffer: &mut Vec<u8>) -> Bytes {
     if buffer.capacity() > KEPT {
         return std::mem::take(buffer).into();
     }
@@ -210,7 +211,7 @@ where
         let Some(coder) = &mut self.coder else { return Ok(()) };
         for part in block.chunks(AT_ONCE) {
             coder.write_all(part)?;
-            let made = taken(coder.buffer());
+            let made = take_buffer(coder.buffer());
             if !made.is_empty() {
                 out.send(0, made)?;
             }

@@ -4,37 +4,37 @@ use std::io::{ErrorKind, Write};
 
 use seekwire_flow::{Block, Filter, FilterError, Outputs, Ports};
 
-use super::Built;
-use super::process::{self, Process};
-use super::scratch::Scratch;
-use crate::options::{Fault, Options};
+use super::built_filter::BuiltFilter;
+use super::process::{self, ChildProcess};
+use super::read_buffer::Scratch;
+use crate::options::{Fault, OptionTable};
 
 pub(crate) use super::process::end_all;
 
 /// Default capacity of a pipe.
 const BLOCK: usize = 64 << 10;
 
-pub(super) fn exec(options: &mut Options<'_>) -> Result<Built, Fault> {
+pub(super) fn exec(options: &mut OptionTable<'_>) -> Result<BuiltFilter, Fault> {
     let (command, program) = process::command("exec", options)?;
     let success = options.numbers("success")?.unwrap_or_else(|| vec![0]);
     if success.is_empty() || success.iter().any(|status| *status > 255) {
         let message = "success must list exit statuses from 0 to 255, at least one".to_owned();
         return Err((options.span(), message));
     }
-    let built = Built::new(Ports::step(), move || Exec {
+    let built = BuiltFilter::new(Ports::step(), move || Exec {
         command: command.clone(),
         success: success.clone(),
         process: None,
         scratch: Scratch::new(BLOCK),
     });
     // Nothing shows which block its output belongs to.
-    Ok(Built { knows_order: false, program: Some(program), ..built })
+    Ok(BuiltFilter { knows_order: false, program: Some(program), ..built })
 }
 
 struct Exec {
     command: Vec<String>,
     success: Vec<u64>,
-    process: Option<Process>,
+    process: Option<ChildProcess>,
     scratch: Scratch,
 }
 
@@ -46,7 +46,7 @@ impl Exec {
 
 impl Filter for Exec {
     fn init(&mut self, _: &str, _: &mut Outputs<'_>) -> Result<(), FilterError> {
-        self.process = Some(Process::start(&self.command).map_err(|error| self.error(error))?);
+        self.process = Some(ChildProcess::start(&self.command).map_err(|error| self.error(error))?);
         Ok(())
     }
 
@@ -96,7 +96,7 @@ impl Filter for Exec {
 
 /// Sends on what the program has written; false if there is nothing now, or will never be.
 fn receive(
-    process: &mut Process,
+    process: &mut ChildProcess,
     scratch: &mut Scratch,
     out: &mut Outputs<'_>,
 ) -> Result<bool, FilterError> {

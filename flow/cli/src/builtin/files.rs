@@ -1,36 +1,36 @@
 //! Files: sources and sinks of blocks.
 
-use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use nix::unistd::close;
 use seekwire_flow::{Block, Filter, FilterError, Origin, Outputs, Ports, Step, UnitId};
 use seekwire_program::standard;
 
-use super::Built;
-use super::scratch::Scratch;
-use super::tree::Tree;
-use super::uses;
-use crate::argument;
-use crate::options::{Fault, Options};
+use super::built_filter::BuiltFilter;
+use super::directory_walk::{Tree, named};
+use super::file_uses::{self, Writer};
+use super::read_buffer::Scratch;
+use crate::monitor::screen;
+use crate::options::{Fault, OptionTable};
 use crate::outputs::Destination;
-use crate::watch::screen;
+use crate::unit_argument;
 
 const BLOCK: usize = 64 << 10;
 const MOST: usize = 1 << 30;
 
-/// The error of `write` when the reader of standard output is gone, which is no failure.
+/// The error of `write` when the reader of standard output is gone, which is no failure if nothing
+/// is written elsewhere.
 pub(crate) const UNREAD: &str = "nobody reads standard output any more";
 
-pub(super) fn read(options: &mut Options<'_>) -> Result<Built, Fault> {
+pub(super) fn read(options: &mut OptionTable<'_>) -> Result<BuiltFilter, Fault> {
     let path = path(options)?;
-    let at = options.place("files");
+    let at = options.location("files");
     let files = options.strings("files")?;
     let is_wrong = |pattern: &String| pattern.is_empty() || pattern.contains('/');
     if files.as_ref().is_some_and(|files| files.is_empty() || files.iter().any(is_wrong)) {
@@ -38,23 +38,23 @@ pub(super) fn read(options: &mut Options<'_>) -> Result<Built, Fault> {
             "files must be patterns of names, such as [\"*.log\", \"*.txt\"], without a /";
         return Err((at, message.to_owned()));
     }
-    let at = options.place("block");
+    let at = options.location("block");
     let block = options.size("block")?;
     if block.is_some_and(|block| block > MOST) {
         return Err((at, format!("read has blocks of at most {MOST} bytes")));
     }
-    let (at, is_whole) = (options.place("whole"), options.boolean("whole")?);
+    let (at, is_whole) = (options.location("whole"), options.boolean("whole")?);
     if is_whole && block.is_some() {
         return Err((at, "a file is read as a whole or by block, not both".to_owned()));
     }
-    let (at, is_names) = (options.place("names"), options.boolean("names")?);
+    let (at, is_names) = (options.location("names"), options.boolean("names")?);
     if is_names && files.is_none() {
         return Err((at, "names requires files: it sends the names of the files found".to_owned()));
     }
     let ends_lines = options.boolean("end-lines")?;
     let block = if is_whole { None } else { Some(block.unwrap_or(BLOCK)) };
     let plan = Arc::new(Plan { path, files, is_names, ends_lines });
-    Ok(Built::new(Ports::source(), move || ReadFiles {
+    Ok(BuiltFilter::new(Ports::source(), move || ReadFiles {
         plan: Arc::clone(&plan),
         argument: String::new(),
         root: PathBuf::new(),
@@ -66,8 +66,8 @@ pub(super) fn read(options: &mut Options<'_>) -> Result<Built, Fault> {
     .alone())
 }
 
-pub(super) fn write(options: &mut Options<'_>) -> Result<Built, Fault> {
-    let at = options.place("path");
+pub(super) fn write(options: &mut OptionTable<'_>) -> Result<BuiltFilter, Fault> {
+    let at = options.location("path");
     let path = path(options)?;
     let unknown = path.as_deref().and_then(|path| {
         let mut names = path.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0));
@@ -79,16 +79,16 @@ pub(super) fn write(options: &mut Options<'_>) -> Result<Built, Fault> {
             format!("path has {{{unknown}}}; it can have {{}}, {{name}} and {{block}}"),
         ));
     }
-    let path = path.map(|path| argument::to_text(OsStr::new(&path)));
+    let path = path.map(|path| unit_argument::to_text(OsStr::new(&path)));
     let destination = path.clone().map_or(Destination::StandardOutput, Destination::Path);
-    let before = Arc::default();
-    let make =
-        move || WriteFile { path: path.clone(), to: To::Nowhere, before: Arc::clone(&before) };
-    let built = Built::new(Ports::sink(), make).alone();
-    Ok(Built { destination: Some(destination), ..built })
+    let filter: Arc<str> = options.owner().into();
+    let target = path.map(|path| Arc::new(Target { filter, path }));
+    let make = move || WriteFile { target: target.clone(), to: To::Nowhere };
+    let built = BuiltFilter::new(Ports::sink(), make).alone();
+    Ok(BuiltFilter { destination: Some(destination), ..built })
 }
 
-fn path(options: &mut Options<'_>) -> Result<Option<String>, Fault> {
+fn path(options: &mut OptionTable<'_>) -> Result<Option<String>, Fault> {
     let path = options.string("path")?;
     if path.as_ref().is_some_and(|path| path.is_empty() || path.contains('\0')) {
         return Err((options.span(), "path must name a file".to_owned()));
@@ -132,25 +132,20 @@ struct Reading {
     last: Option<u8>,
 }
 
-/// Adds the name of the file to an error.
-pub(super) fn named(path: &Path) -> impl Fn(io::Error) -> FilterError + '_ {
-    move |error| format!("{}: {error}", path.display()).into()
-}
-
 impl Reading {
-    fn open(path: PathBuf, unit: (UnitId, &str)) -> Result<Self, FilterError> {
+    fn open(path: PathBuf, unit: UnitId, argument: &str) -> Result<Self, FilterError> {
         let file = File::open(&path).map_err(named(&path))?;
         let length = file.metadata().map_err(named(&path))?.len();
-        uses::reads(unit, &file, &path)?;
+        file_uses::reads(unit, argument, &file, &path)?;
         Ok(Self { length, ..Self::new(Box::new(file), path) })
     }
 
-    fn standard_input(unit: (UnitId, &str)) -> Result<Self, FilterError> {
+    fn standard_input(unit: UnitId, argument: &str) -> Result<Self, FilterError> {
         if WAS_READ.swap(true, Ordering::SeqCst) {
             return Err("another unit or filter has already read standard input".into());
         }
         let (input, path) = (standard::input()?, PathBuf::from("standard input"));
-        uses::reads(unit, &input, &path)?;
+        file_uses::reads(unit, argument, &input, &path)?;
         Ok(Self::new(Box::new(input), path))
     }
 
@@ -200,10 +195,10 @@ impl Filter for ReadFiles {
     fn init(&mut self, argument: &str, out: &mut Outputs<'_>) -> Result<(), FilterError> {
         let path = match &self.plan.path {
             Some(path) => OsString::from(path),
-            None => argument::of_text(argument),
+            None => unit_argument::of_text(argument),
         };
         argument.clone_into(&mut self.argument);
-        let unit = (out.unit(), argument);
+        let unit = out.unit();
         if path.is_empty() {
             return Err("no file to read: set path, or name files after the pipeline".into());
         }
@@ -211,13 +206,13 @@ impl Filter for ReadFiles {
             Some(patterns) => {
                 let tree = Tree::new(&path, patterns);
                 if !self.plan.is_names {
-                    uses::reads_tree((out.unit(), argument), tree.clone())?;
+                    file_uses::reads_tree(unit, argument, tree.clone())?;
                 }
                 self.tree = Some(tree);
                 self.root = path.into();
             }
-            None if path == "-" => self.from = Some(Reading::standard_input(unit)?),
-            None => self.from = Some(Reading::open(path.into(), unit)?),
+            None if path == "-" => self.from = Some(Reading::standard_input(unit, argument)?),
+            None => self.from = Some(Reading::open(path.into(), unit, argument)?),
         }
         Ok(())
     }
@@ -253,7 +248,7 @@ impl Filter for ReadFiles {
             }
             Some(path) => {
                 self.has_found = true;
-                self.from = Some(Reading::open(path, (out.unit(), &self.argument))?);
+                self.from = Some(Reading::open(path, out.unit(), &self.argument)?);
                 Ok(Step::More)
             }
             None if self.has_found => Ok(Step::Done),
@@ -277,17 +272,39 @@ fn line(path: &Path) -> Result<Vec<u8>, FilterError> {
 }
 
 struct WriteFile {
-    path: Option<String>,
+    /// `None`: standard output.
+    target: Option<Arc<Target>>,
     to: To,
-    /// The unit that has written the file of each name.
-    before: Arc<Mutex<HashMap<String, UnitId>>>,
+}
+
+struct Target {
+    /// The name of the filter in messages.
+    filter: Arc<str>,
+    /// The option, with its placeholders.
+    path: String,
+}
+
+impl Target {
+    /// Opens the file of a unit, or of one of its blocks.
+    fn open(
+        &self,
+        unit: UnitId,
+        argument: &str,
+        block: Option<u64>,
+    ) -> Result<Written, FilterError> {
+        let path = unit_argument::expanded(&self.path, unit, argument, block)?;
+        let path = PathBuf::from(unit_argument::of_text(&path));
+        let file = file_uses::open(&path).map_err(named(&path))?;
+        let writer = Writer { filter: Arc::clone(&self.filter), unit };
+        Ok(Written { file, path, writer, argument: argument.to_owned(), has_begun: false })
+    }
 }
 
 enum To {
     Nowhere,
     StandardOutput,
     File(Written),
-    /// A file for each block: a path in which the block's number is still to be put.
+    /// A file for each block of the unit with this argument.
     Files(String),
 }
 
@@ -295,21 +312,17 @@ enum To {
 struct Written {
     file: File,
     path: PathBuf,
-    unit: UnitId,
+    writer: Writer,
+    /// The argument of the unit.
+    argument: String,
     has_begun: bool,
 }
 
 impl Written {
-    /// Opens the file without truncating it: the unit may read it.
-    fn open(path: PathBuf, unit: UnitId) -> Result<Self, FilterError> {
-        let file = File::options().write(true).create(true).truncate(false).open(&path);
-        Ok(Self { file: file.map_err(named(&path))?, path, unit, has_begun: false })
-    }
-
     /// Truncates the file on the first write. A unit reads before it writes.
     fn begin(&mut self) -> Result<(), FilterError> {
         if !self.has_begun {
-            uses::writes(self.unit, &self.file, &self.path)?;
+            file_uses::writes(&self.writer, &self.argument, &self.file, &self.path)?;
             self.has_begun = true;
         }
         Ok(())
@@ -327,55 +340,16 @@ impl Written {
     }
 }
 
-/// Replaces `{name}` by the name of the unit's file.
-fn with_name(path: &str, argument: &str) -> Result<String, FilterError> {
-    if !path.contains("{name}") {
-        return Ok(path.to_owned());
-    }
-    let argument = argument::of_text(argument);
-    let name = Path::new(&argument).file_stem();
-    let name = name.ok_or("{name} in path stands for the file of the unit, which has none")?;
-    Ok(path.replace("{name}", &argument::to_text(name)))
-}
-
-/// The path that the unit writes, before block numbers are filled in.
-pub(super) fn expanded(path: &str, unit: UnitId, argument: &str) -> Result<String, FilterError> {
-    Ok(with_name(path, argument)?.replace("{}", &unit.to_string()))
-}
-
-impl WriteFile {
-    fn open(&self, unit: UnitId, argument: &str) -> Result<To, FilterError> {
-        let Some(path) = &self.path else {
-            standard::output()?;
-            return Ok(To::StandardOutput);
-        };
-        let path = with_name(path, argument)?;
-        let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
-        // The number of a unit is unique.
-        let is_units = path.contains("{}");
-        if let Some(before) = before.get(&path).filter(|_| !is_units) {
-            let error = format!(
-                "{} was already written by unit {before}: add {{}}, the number of the unit, to path",
-                argument::shown(&path)
-            );
-            return Err(error.into());
-        }
-        let numbered = path.replace("{}", &unit.to_string());
-        let to = if numbered.contains("{block}") {
-            To::Files(numbered)
-        } else {
-            To::File(Written::open(argument::of_text(&numbered).into(), unit)?)
-        };
-        if !is_units {
-            before.insert(path, unit);
-        }
-        Ok(to)
-    }
-}
-
 impl Filter for WriteFile {
     fn init(&mut self, argument: &str, out: &mut Outputs<'_>) -> Result<(), FilterError> {
-        self.to = self.open(out.unit(), argument)?;
+        self.to = match &self.target {
+            None => {
+                standard::output()?;
+                To::StandardOutput
+            }
+            Some(target) if target.path.contains("{block}") => To::Files(argument.to_owned()),
+            Some(target) => To::File(target.open(out.unit(), argument, None)?),
+        };
         Ok(())
     }
 
@@ -385,9 +359,8 @@ impl Filter for WriteFile {
         _: usize,
         out: &mut Outputs<'_>,
     ) -> Result<(), FilterError> {
-        match &mut self.to {
-            To::Nowhere => Ok(()),
-            To::StandardOutput => {
+        match (&mut self.to, &self.target) {
+            (To::StandardOutput, _) => {
                 // Flush at once, even a partial line.
                 let mut to = screen::output();
                 let written = to.write_all(&block).and_then(|()| to.flush());
@@ -396,13 +369,13 @@ impl Filter for WriteFile {
                     _ => named(Path::new("standard output"))(error),
                 })
             }
-            To::File(to) => to.write(&block),
-            To::Files(path) => {
-                let path = path.replace("{block}", &block.sequence().to_string());
-                let mut file = Written::open(argument::of_text(&path).into(), out.unit())?;
+            (To::File(to), _) => to.write(&block),
+            (To::Files(argument), Some(target)) => {
+                let mut file = target.open(out.unit(), argument, Some(block.sequence()))?;
                 file.write(&block)?;
                 file.close()
             }
+            _ => Ok(()),
         }
     }
 

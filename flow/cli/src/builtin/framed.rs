@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use seekwire_flow::{Block, Filter, FilterError, Outputs, Ports, Step};
 
-use super::conversation::{Conversation, Program};
-use super::frames::{self, Header};
+use super::built_filter::{Blockwise, BuiltFilter};
+use super::filter_protocol::{self, Header};
+use super::filter_session::{Conversation, Program};
 use super::process;
-use super::{Blockwise, Built};
-use crate::argument;
-use crate::options::{Fault, Options, is_name};
+use crate::options::{Fault, OptionTable, is_name};
+use crate::unit_argument;
 
 /// The default limit of a stream.
 const LARGEST: usize = 64 << 20;
@@ -21,13 +21,13 @@ const MOST: usize = 1 << 30;
 /// Interpreters and their libraries take long to start.
 const START: Duration = Duration::from_secs(60);
 
-pub(super) fn framed(options: &mut Options<'_>) -> Result<Built, Fault> {
+pub(super) fn framed(options: &mut OptionTable<'_>) -> Result<BuiltFilter, Fault> {
     let (command, executable) = process::command("framed", options)?;
     let ports = Ports {
         inputs: ports("inputs", options)?.unwrap_or_else(|| vec!["in".to_owned()]),
         outputs: ports("outputs", options)?.unwrap_or_else(|| vec!["out".to_owned()]),
     };
-    let at = options.place("largest");
+    let at = options.location("largest");
     let largest = options.size("largest")?.unwrap_or(LARGEST);
     if largest > MOST {
         return Err((at, format!("largest can be at most {MOST} bytes")));
@@ -38,17 +38,17 @@ pub(super) fn framed(options: &mut Options<'_>) -> Result<Built, Fault> {
     let (inputs, outputs) = (ports.inputs.len(), ports.outputs.len());
     let program = Program { command, inputs, outputs, largest, start, timeout };
     let shared = Arc::new(Shared { program, idle: Mutex::default() });
-    let built = Built::new(ports, move || Framed {
+    let built = BuiltFilter::new(ports, move || Framed {
         shared: Arc::clone(&shared),
         argument: OsString::new(),
         conversation: None,
     });
-    let built = Built { program: Some(executable), ..built };
+    let built = BuiltFilter { program: Some(executable), ..built };
     Ok(if is_source { built.alone() } else { built.blockwise(Blockwise::Declared) })
 }
 
-fn seconds(name: &'static str, options: &mut Options<'_>) -> Result<Option<Duration>, Fault> {
-    let at = options.place(name);
+fn seconds(name: &'static str, options: &mut OptionTable<'_>) -> Result<Option<Duration>, Fault> {
+    let at = options.location(name);
     match options.number(name)? {
         Some(0) => Err((at, format!("{name} must be at least 1 second"))),
         seconds => Ok(seconds.map(Duration::from_secs)),
@@ -56,9 +56,9 @@ fn seconds(name: &'static str, options: &mut Options<'_>) -> Result<Option<Durat
 }
 
 /// Names of ports, which must be unique.
-fn ports(name: &'static str, options: &mut Options<'_>) -> Result<Option<Vec<String>>, Fault> {
+fn ports(name: &'static str, options: &mut OptionTable<'_>) -> Result<Option<Vec<String>>, Fault> {
     const PORTS: usize = 64;
-    let at = options.place(name);
+    let at = options.location(name);
     let Some(ports) = options.strings(name)? else { return Ok(None) };
     let is_twice = |(at, name): (usize, &String)| ports[..at].contains(name);
     if !ports.iter().all(|name| is_name(name))
@@ -103,7 +103,8 @@ impl Framed {
             None => Conversation::begin(&self.shared.program, out)?,
         };
         let (bytes, number) = (self.argument.as_encoded_bytes(), number_of(out)?);
-        let request = Header { kind: frames::INIT, port: 0, number, length: bytes.len() as u64 };
+        let request =
+            Header { kind: filter_protocol::INIT, port: 0, number, length: bytes.len() as u64 };
         conversation.ask(&self.shared.program, request, bytes, out)?;
         Ok(conversation)
     }
@@ -111,7 +112,9 @@ impl Framed {
     /// Returns the kind of the last frame of the answer.
     fn ask(
         &mut self,
-        (kind, port, number): (u32, usize, u64),
+        kind: u32,
+        port: usize,
+        number: u64,
         bytes: &[u8],
         out: &mut Outputs<'_>,
     ) -> Result<u32, FilterError> {
@@ -128,7 +131,7 @@ impl Framed {
 
 impl Filter for Framed {
     fn init(&mut self, argument: &str, out: &mut Outputs<'_>) -> Result<(), FilterError> {
-        self.argument = argument::of_text(argument);
+        self.argument = unit_argument::of_text(argument);
         self.conversation = Some(self.begin(out)?);
         Ok(())
     }
@@ -139,17 +142,17 @@ impl Filter for Framed {
         port: usize,
         out: &mut Outputs<'_>,
     ) -> Result<(), FilterError> {
-        self.ask((frames::BLOCK, port, block.sequence()), &block, out)?;
+        self.ask(filter_protocol::BLOCK, port, block.sequence(), &block, out)?;
         Ok(())
     }
 
     fn generate(&mut self, out: &mut Outputs<'_>) -> Result<Step, FilterError> {
-        let answer = self.ask((frames::GENERATE, 0, number_of(out)?), &[], out)?;
-        Ok(if answer == frames::MORE { Step::More } else { Step::Done })
+        let answer = self.ask(filter_protocol::GENERATE, 0, number_of(out)?, &[], out)?;
+        Ok(if answer == filter_protocol::MORE { Step::More } else { Step::Done })
     }
 
     fn finalize(&mut self, out: &mut Outputs<'_>) -> Result<(), FilterError> {
-        self.ask((frames::END, 0, number_of(out)?), &[], out)?;
+        self.ask(filter_protocol::END, 0, number_of(out)?, &[], out)?;
         self.shared.idle().extend(self.conversation.take());
         Ok(())
     }

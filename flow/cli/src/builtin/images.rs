@@ -12,8 +12,8 @@ use image::{
 };
 use seekwire_flow::{Block, Filter, FilterError, Outputs, Ports};
 
-use super::{Blockwise, Built};
-use crate::options::{Fault, Options};
+use super::built_filter::{Blockwise, BuiltFilter};
+use crate::options::{Fault, OptionTable};
 
 /// Default of the most pixels that an image may have.
 const PIXELS: u64 = 100_000_000;
@@ -24,7 +24,7 @@ const MOST_PIXELS: u64 = (1 << 30) / 3;
 /// The longest side that JPEG allows.
 const LONGEST_SIDE: u64 = 65535;
 
-pub(super) fn decode(options: &mut Options<'_>) -> Result<Built, Fault> {
+pub(super) fn decode(options: &mut OptionTable<'_>) -> Result<BuiltFilter, Fault> {
     let pixels = pixels(options)?;
     Ok(each(move |block| {
         let image = read(block, pixels).map_err(|error| {
@@ -34,12 +34,12 @@ pub(super) fn decode(options: &mut Options<'_>) -> Result<Built, Fault> {
     }))
 }
 
-pub(super) fn scale(options: &mut Options<'_>) -> Result<Built, Fault> {
+pub(super) fn scale(options: &mut OptionTable<'_>) -> Result<BuiltFilter, Fault> {
     let pixels = pixels(options)?;
     let width = within("width", 1..=LONGEST_SIDE, options)?;
     let height = within("height", 1..=LONGEST_SIDE, options)?;
     let percent = within("percent", 1..=10_000, options)?;
-    let (at, is_exact) = (options.place("exact"), options.boolean("exact")?);
+    let (at, is_exact) = (options.location("exact"), options.boolean("exact")?);
     if is_exact && (width.is_none() || height.is_none()) {
         return Err((at, "exact requires both width and height".to_owned()));
     }
@@ -70,11 +70,11 @@ pub(super) fn scale(options: &mut Options<'_>) -> Result<Built, Fault> {
     }))
 }
 
-pub(super) fn encode(options: &mut Options<'_>) -> Result<Built, Fault> {
+pub(super) fn encode(options: &mut OptionTable<'_>) -> Result<BuiltFilter, Fault> {
     let pixels = pixels(options)?;
     let formats = [("jpeg", ImageFormat::Jpeg), ("png", ImageFormat::Png)];
     let format = options.word("format", &formats)?.unwrap_or(ImageFormat::Jpeg);
-    let at = options.place("quality");
+    let at = options.location("quality");
     let quality = within("quality", 1..=100, options)?;
     if quality.is_some() && format != ImageFormat::Jpeg {
         return Err((at, "quality is for jpeg; png is lossless".to_owned()));
@@ -94,16 +94,16 @@ pub(super) fn encode(options: &mut Options<'_>) -> Result<Built, Fault> {
     }))
 }
 
-fn pixels(options: &mut Options<'_>) -> Result<u64, Fault> {
+fn pixels(options: &mut OptionTable<'_>) -> Result<u64, Fault> {
     Ok(within("pixels", 1..=MOST_PIXELS, options)?.unwrap_or(PIXELS))
 }
 
 fn within(
     name: &'static str,
     range: std::ops::RangeInclusive<u64>,
-    options: &mut Options<'_>,
+    options: &mut OptionTable<'_>,
 ) -> Result<Option<u64>, Fault> {
-    let at = options.place(name);
+    let at = options.location(name);
     let number = options.number(name)?;
     if number.is_some_and(|number| !range.contains(&number)) {
         return Err((at, format!("{name} must be {} to {}", range.start(), range.end())));
@@ -111,11 +111,11 @@ fn within(
     Ok(number)
 }
 
-fn each<M>(make: M) -> Built
+fn each<M>(make: M) -> BuiltFilter
 where
     M: Fn(&[u8]) -> Result<Vec<u8>, FilterError> + Clone + Send + Sync + 'static,
 {
-    Built::new(Ports::step(), move || Each(make.clone())).blockwise(Blockwise::Always)
+    BuiltFilter::new(Ports::step(), move || Each(make.clone())).blockwise(Blockwise::Always)
 }
 
 /// Turns each block into one.
@@ -177,11 +177,27 @@ fn check(width: u64, height: u64, pixels: u64) -> Result<(), FilterError> {
     Ok(())
 }
 
-/// The decoder fills missing data with grey. After the beginning of a scan, 0xff is followed by the
-/// end marker only at the end.
+/// Whether the end marker is missing: the decoder fills missing data with grey. It walks the
+/// markers (ITU-T T.81, B.1.1), since the data of a segment may contain any bytes, as may those
+/// behind the end, such as the video of a motion photo.
 fn is_cut_off(jpeg: &[u8]) -> bool {
-    let last = |marker| jpeg.windows(2).rposition(|pair| pair == [0xff, marker]);
-    last(0xd9) < last(0xda)
+    let mut rest = jpeg;
+    while let Some(at) = rest.iter().position(|byte| *byte == 0xff) {
+        rest = &rest[at + 1..];
+        match rest {
+            // Coded data, a restart of it, or padding before a marker.
+            [0 | 0xd0..=0xd7 | 0xff, ..] => {}
+            [0xd9, ..] => return false,
+            // These have no segment: the start of the image, and a marker for temporary use.
+            [0xd8 | 0x01, ..] => {}
+            [_, high, low, ..] => {
+                let length = usize::from(u16::from_be_bytes([*high, *low]));
+                rest = rest.get(1 + length..).unwrap_or_default();
+            }
+            _ => break,
+        }
+    }
+    true
 }
 
 fn on_white(image: &DynamicImage) -> RgbImage {
@@ -229,9 +245,10 @@ impl Size {
 
 fn scaled(
     image: RgbImage,
-    (width, height): (u32, u32),
+    size: (u32, u32),
     algorithm: resize::ResizeAlg,
 ) -> Result<RgbImage, FilterError> {
+    let (width, height) = size;
     let kind = resize::PixelType::U8x3;
     let (from_width, from_height) = image.dimensions();
     let from = resize::images::Image::from_vec_u8(from_width, from_height, image.into_raw(), kind)?;
@@ -245,6 +262,34 @@ fn scaled(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_end_of_a_jpeg_is_that_of_its_last_scan() {
+        const SCAN: &[u8] = b"\xff\xda\x00\x04\xff\xd9\x01\xff\x00\xff\xd3\x02";
+        // A comment or a thumbnail, with both markers in it.
+        const SEGMENT: &[u8] = b"\xff\xe1\x00\x06\xff\xd9\xff\xda";
+        let is_cut_off =
+            |parts: &[&[u8]]| is_cut_off(&[&b"\xff\xd8"[..], &parts.concat()[..]].concat());
+        let (end, padded) = (&b"\xff\xd9"[..], &b"\xff\xff\xff\xd9"[..]);
+        for whole in [
+            &[SEGMENT, SCAN, end][..],
+            &[SCAN, SEGMENT, SCAN, padded],
+            &[SCAN, end, b"video \xff\xda\x12", SCAN],
+        ] {
+            assert!(!is_cut_off(whole), "{whole:x?}");
+        }
+        for cut in [
+            &[SEGMENT, SCAN][..],
+            &[SCAN, SEGMENT],
+            &[SCAN, &SEGMENT[..6]],
+            &[SCAN, b"\xff"],
+            &[SCAN, b"\xff\xe1\x00"],
+            &[SEGMENT],
+            &[],
+        ] {
+            assert!(is_cut_off(cut), "{cut:x?}");
+        }
+    }
 
     #[test]
     fn shapes_are_kept() {

@@ -25,7 +25,7 @@ pub(super) trait Format: Send {
     fn buffer(&mut self) -> &mut Vec<u8>;
 }
 
-enum Place {
+enum MemberPosition {
     Within,
     /// Between two members, with bytes that may begin the next one.
     Between(Vec<u8>),
@@ -36,12 +36,12 @@ enum Place {
 
 pub(super) struct Members<F> {
     format: F,
-    place: Place,
+    position: MemberPosition,
 }
 
 impl<F: Format> Members<F> {
     pub(super) fn new(format: F) -> Self {
-        Self { format, place: Place::Within }
+        Self { format, position: MemberPosition::Within }
     }
 
     pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
@@ -50,31 +50,31 @@ impl<F: Format> Members<F> {
 
     pub(super) fn decode(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while let Some(next) = bytes.first() {
-            match &mut self.place {
-                Place::Within => {
-                    let (taken, has_ended) = self.format.decode(bytes)?;
-                    bytes = &bytes[taken..];
+            match &mut self.position {
+                MemberPosition::Within => {
+                    let (consumed, has_ended) = self.format.decode(bytes)?;
+                    bytes = &bytes[consumed..];
                     if has_ended {
-                        self.place = Place::Between(Vec::new());
+                        self.position = MemberPosition::Between(Vec::new());
                     }
                 }
-                Place::Between(begun) => {
+                MemberPosition::Between(begun) => {
                     begun.push(*next);
                     bytes = &bytes[1..];
                     if begun == &[0] {
-                        self.place = Place::Padding;
+                        self.position = MemberPosition::Padding;
                     } else if !F::can_begin(begun) {
-                        self.place = Place::Behind(begun.len() as u64);
+                        self.position = MemberPosition::Behind(begun.len() as u64);
                     } else if begun.len() == F::MAGIC {
                         let magic = std::mem::take(begun);
-                        self.place = Place::Within;
+                        self.position = MemberPosition::Within;
                         self.format.begin()?;
                         self.decode(&magic)?;
                     }
                 }
-                Place::Padding if *next == 0 => bytes = &bytes[1..],
-                Place::Padding => self.place = Place::Behind(0),
-                Place::Behind(count) => {
+                MemberPosition::Padding if *next == 0 => bytes = &bytes[1..],
+                MemberPosition::Padding => self.position = MemberPosition::Behind(0),
+                MemberPosition::Behind(count) => {
                     *count += bytes.len() as u64;
                     return Ok(());
                 }
@@ -85,11 +85,11 @@ impl<F: Format> Members<F> {
 
     /// How many bytes after the last member belong to no member.
     pub(super) fn end(&mut self) -> io::Result<u64> {
-        match &self.place {
-            Place::Within => self.format.end().map(|()| 0),
-            Place::Between(begun) => Ok(begun.len() as u64),
-            Place::Padding => Ok(0),
-            Place::Behind(count) => Ok(*count),
+        match &self.position {
+            MemberPosition::Within => self.format.end().map(|()| 0),
+            MemberPosition::Between(begun) => Ok(begun.len() as u64),
+            MemberPosition::Padding => Ok(0),
+            MemberPosition::Behind(count) => Ok(*count),
         }
     }
 }

@@ -1,97 +1,40 @@
 //! The filters that pipeline files can use.
 
+mod built_filter;
 mod compress;
-mod conversation;
+mod compute;
+mod directory_walk;
 pub(crate) mod exec;
+pub(crate) mod file_uses;
 pub(crate) mod files;
+mod filter_protocol;
+mod filter_session;
 mod framed;
-mod frames;
 mod images;
 mod members;
 pub(crate) mod process;
-mod scratch;
-mod sums;
-mod tree;
-pub(crate) mod uses;
+mod read_buffer;
 
 use std::fmt::Write;
 use std::ops::Range;
-use std::sync::Arc;
 
-use seekwire_flow::{Factory, Filter, Ports};
+use crate::options::{Fault, OptionTable};
 
-use self::process::Program;
-use crate::options::{Fault, Options};
-use crate::outputs::Destination;
+pub(crate) use built_filter::{Blockwise, BuiltFilter};
 
-/// Whether a filter treats each block by itself, so that it can continue after an error and its
-/// output has the origin of the block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Blockwise {
-    Never,
-    /// If the pipeline declares it, with `on_error` or `idempotent`.
-    Declared,
-    Always,
-}
-
-/// A filter, built from its options.
-pub(crate) struct Built {
-    pub(crate) ports: Ports,
-    pub(crate) factory: Factory,
-    /// True if several copies share the work.
-    pub(crate) is_split: bool,
-    /// True if output belongs to the block that the filter was given, or is sent at the end.
-    pub(crate) knows_order: bool,
-    pub(crate) blockwise: Blockwise,
-    /// The program that the filter starts.
-    pub(crate) program: Option<Program>,
-    /// Where the filter writes to, if it writes.
-    pub(crate) destination: Option<Destination>,
-    /// How long a byte takes, if an option of the filter states it.
-    pub(crate) nanoseconds_per_byte: Option<u64>,
-}
-
-impl Built {
-    fn new<F: Filter + 'static>(
-        ports: Ports,
-        make: impl Fn() -> F + Send + Sync + 'static,
-    ) -> Self {
-        let factory: Factory = Arc::new(move || Box::new(make()));
-        Self {
-            ports,
-            factory,
-            is_split: true,
-            knows_order: true,
-            blockwise: Blockwise::Never,
-            program: None,
-            destination: None,
-            nanoseconds_per_byte: None,
-        }
-    }
-
-    fn blockwise(self, blockwise: Blockwise) -> Self {
-        Self { blockwise, ..self }
-    }
-
-    /// For filters whose copies would each do all of the work, or need to see all of it.
-    fn alone(self) -> Self {
-        Self { is_split: false, ..self }
-    }
-}
-
-struct Known {
+struct BuiltinFilter {
     name: &'static str,
     about: &'static str,
     /// Name and meaning.
     options: &'static [(&'static str, &'static str)],
-    build: fn(&mut Options<'_>) -> Result<Built, Fault>,
+    build: fn(&mut OptionTable<'_>) -> Result<BuiltFilter, Fault>,
 }
 
 const PIXELS: (&str, &str) =
     ("pixels", "most pixels that an image may have; a larger one is an error (default 100000000)");
 
-const KNOWN: &[Known] = &[
-    Known {
+const FILTERS: &[BuiltinFilter] = &[
+    BuiltinFilter {
         name: "read",
         about: "source: the bytes of a file, of standard input, or of all files below a directory",
         options: &[
@@ -110,7 +53,7 @@ const KNOWN: &[Known] = &[
         ],
         build: files::read,
     },
-    Known {
+    BuiltinFilter {
         name: "write",
         about: "sink: writes blocks to a file, to a file for each block, or to standard output",
         options: &[(
@@ -120,50 +63,50 @@ const KNOWN: &[Known] = &[
         )],
         build: files::write,
     },
-    Known {
+    BuiltinFilter {
         name: "gzip",
         about: "compresses with gzip; the unit becomes one member",
         options: &[("level", "0 to 9 (default 6)")],
         build: compress::gzip,
     },
-    Known {
+    BuiltinFilter {
         name: "gunzip",
         about: "decompresses gzip, including several members",
         options: &[],
         build: compress::gunzip,
     },
-    Known {
+    BuiltinFilter {
         name: "zstd",
         about: "compresses with Zstandard; the unit becomes one frame",
         options: &[("level", "1 to 19 (default 3)")],
         build: compress::zstd,
     },
-    Known {
+    BuiltinFilter {
         name: "unzstd",
         about: "decompresses Zstandard, including several frames",
         options: &[],
         build: compress::unzstd,
     },
-    Known {
+    BuiltinFilter {
         name: "sha256",
         about: "sends the SHA-256 of its input, as a line of hexadecimal digits",
         options: &[],
-        build: sums::sha256,
+        build: compute::sha256,
     },
-    Known {
+    BuiltinFilter {
         name: "count",
         about: "sends the size of its input, as a line: blocks, lines and bytes",
         options: &[("what", "blocks, lines or bytes: that number alone (default: all three)")],
-        build: sums::count,
+        build: compute::count,
     },
-    Known {
+    BuiltinFilter {
         name: "decode-image",
         about: "decodes each block, an image in JPEG, PNG or PNM, to a PPM of 8 bits: upright, \
                 transparent parts on white, without a colour profile",
         options: &[PIXELS],
         build: images::decode,
     },
-    Known {
+    BuiltinFilter {
         name: "scale-image",
         about: "scales each block, a PPM",
         options: &[
@@ -176,7 +119,7 @@ const KNOWN: &[Known] = &[
         ],
         build: images::scale,
     },
-    Known {
+    BuiltinFilter {
         name: "encode-image",
         about: "encodes each block, a PPM, as JPEG or PNG",
         options: &[
@@ -186,13 +129,13 @@ const KNOWN: &[Known] = &[
         ],
         build: images::encode,
     },
-    Known {
+    BuiltinFilter {
         name: "burn",
         about: "computes for a time that depends on the size of a block, and passes it on",
         options: &[("nanoseconds-per-byte", "how long (default 18)")],
-        build: sums::burn,
+        build: compute::burn,
     },
-    Known {
+    BuiltinFilter {
         name: "exec",
         about: "any program, from its standard input to its output: a process for each copy and unit; \
                 blocks after it has closed its input are dropped",
@@ -202,7 +145,7 @@ const KNOWN: &[Known] = &[
         ],
         build: exec::exec,
     },
-    Known {
+    BuiltinFilter {
         name: "framed",
         about: "a program that speaks the filter protocol (flow/docs/filter-protocol.md): it receives blocks \
                 as frames, and its answers keep their place; a process for each copy, for all units",
@@ -221,25 +164,31 @@ const KNOWN: &[Known] = &[
     },
 ];
 
-/// Builds the filter that `run` names; `at` is the place of that name.
+/// Builds the filter that `run` names; `at` is the location of that name.
 pub(crate) fn build(
-    (run, at): (&str, Range<usize>),
-    mut options: Options<'_>,
-) -> Result<Built, Fault> {
-    let Some(known) = KNOWN.iter().find(|known| known.name == run) else {
-        let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
-        let message = format!("there is no filter {run}; there are {}", names.join(", "));
+    run: &str,
+    at: Range<usize>,
+    mut options: OptionTable<'_>,
+) -> Result<BuiltFilter, Fault> {
+    let Some(filter) = FILTERS.iter().find(|filter| filter.name == run) else {
+        let names = names().collect::<Vec<_>>().join(", ");
+        let message = format!("there is no filter {run}; there are {names}");
         return Err((at, message));
     };
-    let built = (known.build)(&mut options)?;
+    let built = (filter.build)(&mut options)?;
     options.finish()?;
     Ok(built)
+}
+
+/// The names of all filters.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    FILTERS.iter().map(|filter| filter.name)
 }
 
 /// Describes all filters for people.
 pub(crate) fn help() -> String {
     let mut text = String::new();
-    for Known { name, about, options, .. } in KNOWN {
+    for BuiltinFilter { name, about, options, .. } in FILTERS {
         let _ = writeln!(text, "{name}");
         for line in wrapped(about, COLUMNS - 4) {
             let _ = writeln!(text, "    {line}");
@@ -286,14 +235,14 @@ mod tests {
             "{help}"
         );
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        let of = |known: &Known| -> Vec<String> {
-            let options = known.options.iter().flat_map(|(option, meaning)| [option, meaning]);
-            [&known.name, &known.about]
+        let of = |filter: &BuiltinFilter| -> Vec<String> {
+            let options = filter.options.iter().flat_map(|(option, meaning)| [option, meaning]);
+            [&filter.name, &filter.about]
                 .into_iter()
                 .chain(options)
                 .flat_map(|text| words(text))
                 .collect()
         };
-        assert_eq!(words(&help), KNOWN.iter().flat_map(of).collect::<Vec<_>>());
+        assert_eq!(words(&help), FILTERS.iter().flat_map(of).collect::<Vec<_>>());
     }
 }

@@ -15,13 +15,13 @@ use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, waitid,
 };
-use seekwire_flow::{Ended, FilterError, Outputs};
+use seekwire_flow::{FilterError, Outputs, UnitEnded};
 
-use crate::options::{Fault, Options};
+use crate::options::{Fault, OptionTable};
 
 /// A running program, with both pipes. Neither of them blocks: a program that writes before it
 /// has read everything would otherwise wait for us while we wait for it.
-pub(super) struct Process {
+pub(super) struct ChildProcess {
     child: Child,
     /// Open until the program closes its standard input, or has all of it.
     pub(super) input: Option<ChildStdin>,
@@ -30,12 +30,12 @@ pub(super) struct Process {
 }
 
 /// A program that a filter starts, and where the pipeline file names it.
-pub(crate) struct Program {
+pub(crate) struct ProgramName {
     name: String,
     at: Range<usize>,
 }
 
-impl Program {
+impl ProgramName {
     /// Checks that this host has the program, with the lookup that starting it uses.
     ///
     /// # Errors
@@ -52,9 +52,9 @@ impl Program {
         if has {
             return Ok(());
         }
-        let place = if name.contains('/') { "" } else { " in the directories of PATH" };
+        let location = if name.contains('/') { "" } else { " in the directories of PATH" };
         let why = format!(
-            "there is no program {name}{place} that can be run: install it, or correct the name"
+            "there is no program {name}{location} that can be run: install it, or correct the name"
         );
         Err((self.at.clone(), why))
     }
@@ -63,15 +63,15 @@ impl Program {
 /// Takes the option `command` of that filter.
 pub(super) fn command(
     filter: &str,
-    options: &mut Options<'_>,
-) -> Result<(Vec<String>, Program), Fault> {
-    let at = options.place("command");
+    options: &mut OptionTable<'_>,
+) -> Result<(Vec<String>, ProgramName), Fault> {
+    let at = options.location("command");
     let command = options.strings("command")?.unwrap_or_default();
     if command.first().is_none_or(String::is_empty) {
         let message = format!("{filter} needs command: a list of the program and its arguments");
         return Err((options.span(), message));
     }
-    let program = Program { name: command[0].clone(), at };
+    let program = ProgramName { name: command[0].clone(), at };
     Ok((command, program))
 }
 
@@ -89,7 +89,7 @@ pub(super) fn ending(status: ExitStatus, success: &[u64]) -> Option<String> {
 /// Longest wait before checking again whether the unit has ended.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-impl Process {
+impl ChildProcess {
     pub(super) fn start(command: &[String]) -> io::Result<Self> {
         let mut program = Command::new(&command[0]);
         program.args(&command[1..]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -111,7 +111,7 @@ impl Process {
     /// ends.
     pub(super) fn wait(&self, is_fed: bool, out: &Outputs<'_>) -> Result<(), FilterError> {
         if out.is_ended() {
-            return Err(Ended.into());
+            return Err(UnitEnded.into());
         }
         let output = self.output.iter().map(|output| PollFd::new(output, PollFlags::IN));
         let input = self.input.iter().filter(|_| is_fed);
@@ -138,7 +138,7 @@ impl Process {
                 return Ok(status);
             }
             if out.is_ended() {
-                return Err(Ended.into());
+                return Err(UnitEnded.into());
             }
         }
     }
@@ -194,7 +194,7 @@ pub(crate) fn end_all() {
 }
 
 /// If the unit has ended early, nobody reads the output of the program.
-impl Drop for Process {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         alive().remove(&pid_of(&self.child));
         if !matches!(self.child.try_wait(), Ok(Some(_))) {

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+use super::{root, run, through};
 use crate::harness::text;
-use crate::{root, run, through};
 
 /// Compiles with every compiler found, with all warnings, and with sanitizers.
 fn compiled(directory: &TempDir, source: &Path, name: &str) -> Vec<String> {

@@ -1,10 +1,10 @@
 //! Programs that do not speak the protocol, and programs that break its rules.
 
+use super::{HELLO, PYTHON, RAW, run, through};
 use crate::harness::text;
-use crate::{HELLO, PYTHON, RAW, run, through};
 
 #[test]
-fn programs_without_the_protocol_are_told() {
+fn programs_without_the_protocol_are_reported() {
     for (command, options, expected) in [
         (&["cat"][..], "", "cat: does not speak the filter protocol: it begins with \"seekflt>"),
         (&["echo", "Usage: x"], "", "begins with \"Usage: x\\n\""),
@@ -35,7 +35,7 @@ fn programs_without_the_protocol_are_told() {
 }
 
 #[test]
-fn programs_that_break_the_rules_are_told() {
+fn programs_that_break_the_rules_are_reported() {
     for (python, options, expected) in [
         ("write(b'seekflt<' + struct.pack('<II', 2, 0))", "", "speaks version 2 of the filter"),
         (

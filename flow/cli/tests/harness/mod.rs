@@ -29,7 +29,7 @@ pub(crate) fn chain(filters: &[(&str, &str)], stream: &str) -> String {
     file
 }
 
-pub(crate) fn place(name: &str, content: &str) -> TempDir {
+pub(crate) fn write_pipeline(name: &str, content: &str) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join(name), content).unwrap();
     directory

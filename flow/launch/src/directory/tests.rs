@@ -32,20 +32,20 @@ fn values_are_exchanged_in_rounds_and_nothing_remains() {
     thread::scope(|scope| {
         for rank in 0..2 {
             scope.spawn(move || {
-                let mut meeting = join(path, rank, LIMIT).unwrap();
-                meeting.put("address", &format!("of {rank}\n")).unwrap();
-                meeting.exchange().unwrap();
+                let mut rendezvous = join(path, rank, LIMIT).unwrap();
+                rendezvous.put("address", &format!("of {rank}\n")).unwrap();
+                rendezvous.exchange().unwrap();
                 let other = 1 - rank;
-                let value = meeting.get(other, "address").unwrap();
+                let value = rendezvous.get(other, "address").unwrap();
                 assert_eq!(value, Some(format!("of {other}\n")));
-                assert_eq!(meeting.get(other, "later").unwrap(), None);
-                meeting.put("later", "").unwrap();
+                assert_eq!(rendezvous.get(other, "later").unwrap(), None);
+                rendezvous.put("later", "").unwrap();
                 let mode = fs::metadata(path.join(format!("job.{rank}.1"))).unwrap();
                 assert_eq!(mode.permissions().mode() & 0o7777, 0o600);
-                meeting.exchange().unwrap();
-                assert_eq!(meeting.get(other, "later").unwrap(), Some(String::new()));
-                assert_eq!(meeting.get(other, "address").unwrap(), value);
-                meeting.finish().unwrap();
+                rendezvous.exchange().unwrap();
+                assert_eq!(rendezvous.get(other, "later").unwrap(), Some(String::new()));
+                assert_eq!(rendezvous.get(other, "address").unwrap(), value);
+                rendezvous.finish().unwrap();
             });
         }
     });
@@ -101,10 +101,10 @@ fn a_rank_is_taken_once() {
 #[test]
 fn who_does_not_come_is_named() {
     let directory = directory();
-    let mut meeting = join(directory.path(), 0, SHORT).unwrap();
-    let text = meeting.exchange().unwrap_err().to_string();
+    let mut rendezvous = join(directory.path(), 0, SHORT).unwrap();
+    let text = rendezvous.exchange().unwrap_err().to_string();
     assert!(text.contains("rank 1") && text.contains("exchange 1"), "{text}");
-    let text = meeting.finish().unwrap_err().to_string();
+    let text = rendezvous.finish().unwrap_err().to_string();
     assert!(text.contains("rank 1 to finish"), "{text}");
     assert_eq!(names(directory.path()), [""; 0]);
     assert_eq!(ranks(&[3]), "rank 3");
@@ -175,26 +175,26 @@ fn rank_0_need_not_wait_for_one_that_cannot_finish() {
 #[test]
 fn files_that_nobody_of_us_has_written_are_refused() {
     let directory = directory();
-    let mut meeting = join(directory.path(), 0, LIMIT).unwrap();
+    let mut rendezvous = join(directory.path(), 0, LIMIT).unwrap();
     let file = directory.path().join("job.1.1");
     for content in [&b"key"[..], b"key %zz\n", b"\xff \n"] {
         fs::write(&file, content).unwrap();
-        meeting.round = 1;
-        let error = meeting.get(1, "key").unwrap_err();
+        rendezvous.round = 1;
+        let error = rendezvous.get(1, "key").unwrap_err();
         assert!(matches!(error, Error::Unsafe { .. }), "{content:?}: {error}");
     }
     fs::File::create(&file).unwrap().set_len(LONGEST as u64 + 1).unwrap();
-    let error = meeting.get(1, "key").unwrap_err();
+    let error = rendezvous.get(1, "key").unwrap_err();
     assert!(matches!(error, Error::Unsafe { .. }), "{error}");
     fs::remove_file(&file).unwrap();
     symlink("/etc/passwd", &file).unwrap();
-    let error = meeting.get(1, "key").unwrap_err();
+    let error = rendezvous.get(1, "key").unwrap_err();
     assert!(matches!(error, Error::System { .. }), "{error}");
     fs::remove_file(&file).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, &file, Mode::RUSR).unwrap();
-    let error = meeting.get(1, "key").unwrap_err();
+    let error = rendezvous.get(1, "key").unwrap_err();
     assert!(matches!(error, Error::Unsafe { .. }), "{error}");
     fs::remove_file(&file).unwrap();
-    let error = meeting.get(1, "key").unwrap_err();
+    let error = rendezvous.get(1, "key").unwrap_err();
     assert!(matches!(error, Error::Unsafe { .. }), "{error}");
 }

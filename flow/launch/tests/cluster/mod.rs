@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use seekwire_testbed::{End, Error, Side, Testbed};
+use seekwire_testbed::{Error, Side, TestHost, Testbed};
 
 /// Two namespaces; all processes in them end with the test.
 pub(crate) struct Bed(Testbed);
@@ -32,11 +32,11 @@ impl Bed {
         }
     }
 
-    pub(crate) fn near(&self) -> &End {
+    pub(crate) fn near(&self) -> &TestHost {
         self.0.end(Side::Near)
     }
 
-    pub(crate) fn far(&self) -> &End {
+    pub(crate) fn far(&self) -> &TestHost {
         self.0.end(Side::Far)
     }
 
@@ -82,8 +82,8 @@ pub(crate) struct Outcome {
 pub(crate) fn installed(program: &str) {
     let path = std::env::var_os("PATH").unwrap_or_default();
     // Servers live in sbin, which is not in every PATH.
-    let mut places = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
-    let found = places.any(|place| place.join(program).exists());
+    let mut directories = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+    let found = directories.any(|directory| directory.join(program).exists());
     assert!(found, "{program} is not installed: run scripts/deps test");
 }
 
@@ -172,7 +172,7 @@ impl Slurm {
         slurm
     }
 
-    fn daemon(&mut self, end: &End, program: &str, options: &[&str]) {
+    fn daemon(&mut self, end: &TestHost, program: &str, options: &[&str]) {
         let log = fs::File::options()
             .create(true)
             .append(true)

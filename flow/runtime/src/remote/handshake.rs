@@ -40,7 +40,7 @@ pub(crate) enum Refused {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error("it is not a process of a pipeline")]
-    Stranger,
+    NotThePeer,
     #[error("rank {0} was expected, and rank {1} has answered")]
     Another(u32, u32),
     #[error(
@@ -75,7 +75,7 @@ impl Hello {
         let mut magic = [0; 16];
         from.read_exact(&mut magic)?;
         if magic != MAGIC {
-            return Err(Refused::Stranger);
+            return Err(Refused::NotThePeer);
         }
         let (mut rank, mut nonce) = ([0; 4], [0; NONCE]);
         from.read_exact(&mut rank)?;
@@ -93,12 +93,12 @@ fn proof(own: &Own, side: Side, connects: &Hello, accepts: &Hello, at: SocketAdd
         mac.update(&hello.write());
     }
     mac.update(&own.pipeline);
-    mac.update(&place(at));
+    mac.update(&address_bytes(at));
     mac
 }
 
 /// The same for both ends, even if the listener takes both versions of IP.
-fn place(at: SocketAddr) -> [u8; 18] {
+fn address_bytes(at: SocketAddr) -> [u8; 18] {
     let ip = match at.ip() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
         IpAddr::V6(ip) => ip,
@@ -130,13 +130,13 @@ pub(crate) fn connect(
     if accepts.rank != expected {
         return Err(Refused::Another(expected, accepts.rank));
     }
-    let known = proof(own, Side::Accepts, &connects, &accepts, at).verify_slice(&its);
-    known.map_err(|_| Refused::NoProof)?;
+    let verified = proof(own, Side::Accepts, &connects, &accepts, at).verify_slice(&its);
+    verified.map_err(|_| Refused::NoProof)?;
     let ours = proof(own, Side::Connects, &connects, &accepts, at).finalize().into_bytes();
     stream.write_all(&ours)?;
     let mut answer = [0];
     stream.read_exact(&mut answer)?;
-    if answer == [WELCOME] { Ok(()) } else { Err(Refused::Stranger) }
+    if answer == [WELCOME] { Ok(()) } else { Err(Refused::NotThePeer) }
 }
 
 /// Accepts a process that has connected to this address, and returns its rank. Before the last step
@@ -158,10 +158,10 @@ pub(crate) fn accept(
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => Refused::Gone,
         _ => error.into(),
     })?;
-    let known = proof(own, Side::Connects, &connects, &accepts, at).verify_slice(&its);
-    known.map_err(|_| Refused::NoProof)?;
+    let verified = proof(own, Side::Connects, &connects, &accepts, at).verify_slice(&its);
+    verified.map_err(|_| Refused::NoProof)?;
     if !settle(connects.rank) {
-        return Err(Refused::Stranger);
+        return Err(Refused::NotThePeer);
     }
     stream.write_all(&[WELCOME])?;
     Ok(connects.rank)
@@ -183,7 +183,7 @@ mod tests {
 
     type Outcomes = (Result<(), Refused>, Result<u32, Refused>);
 
-    fn meet(connects: &Own, accepts: &Own, expected: u32) -> Outcomes {
+    fn shake_hands(connects: &Own, accepts: &Own, expected: u32) -> Outcomes {
         let (mut near, mut far) = UnixStream::pair().unwrap();
         thread::scope(|scope| {
             let accepted = scope.spawn(move || accept(&mut far, accepts, AT, |rank| rank == 3));
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn who_knows_the_secret_is_welcome() {
-        let (connected, accepted) = meet(&own(3, 1, 1), &own(0, 1, 1), 0);
+        let (connected, accepted) = shake_hands(&own(3, 1, 1), &own(0, 1, 1), 0);
         connected.unwrap();
         assert_eq!(accepted.unwrap(), 3);
     }
@@ -203,22 +203,22 @@ mod tests {
     #[test]
     fn who_does_not_know_it_is_not() {
         for (secret, pipeline) in [(2, 1), (1, 2)] {
-            let (connected, accepted) = meet(&own(3, secret, pipeline), &own(0, 1, 1), 0);
+            let (connected, accepted) = shake_hands(&own(3, secret, pipeline), &own(0, 1, 1), 0);
             assert!(matches!(connected, Err(Refused::NoProof)), "{connected:?}");
             assert!(accepted.is_err());
         }
-        let (connected, _) = meet(&own(3, 1, 1), &own(1, 1, 1), 0);
+        let (connected, _) = shake_hands(&own(3, 1, 1), &own(1, 1, 1), 0);
         assert!(matches!(connected, Err(Refused::Another(0, 1))), "{connected:?}");
-        let (connected, accepted) = meet(&own(4, 1, 1), &own(0, 1, 1), 0);
-        assert!(connected.is_err() && matches!(accepted, Err(Refused::Stranger)));
+        let (connected, accepted) = shake_hands(&own(4, 1, 1), &own(0, 1, 1), 0);
+        assert!(connected.is_err() && matches!(accepted, Err(Refused::NotThePeer)));
     }
 
     #[test]
     fn an_address_is_one_in_both_versions_of_ip() {
         let mapped: SocketAddr = "[::ffff:10.0.0.1]:4711".parse().unwrap();
-        assert_eq!(place(mapped), place(AT));
+        assert_eq!(address_bytes(mapped), address_bytes(AT));
         for other in ["10.0.0.2:4711", "10.0.0.1:4712", "[::1]:4711"] {
-            assert_ne!(place(other.parse().unwrap()), place(AT), "{other}");
+            assert_ne!(address_bytes(other.parse().unwrap()), address_bytes(AT), "{other}");
         }
     }
 

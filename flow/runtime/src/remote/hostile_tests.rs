@@ -6,12 +6,12 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use super::connect::{self, ClusterConfig, Peer, SILENCE_LIMIT};
 use super::link::Link;
-use super::meet::{self, Job, PATIENCE, Peer};
 use super::message::{Frame, Message, Sequences};
-use super::told::Told;
-use crate::report::{CopyReport, Failure, StreamReport};
-use crate::unit::UnitId;
+use super::stats::EncodedStats;
+use crate::policy::priority::UnitId;
+use crate::stream::report::{CopyReport, Failure, StreamReport};
 use crate::{
     Block, Filter, FilterError, Graph, Outputs, Ports, Running, Step, StreamOptions, Unit,
 };
@@ -48,7 +48,7 @@ impl Filter for Sink {
 
 const LIMIT: usize = 64 << 10;
 
-/// Copy 0 of the step is in the other process, and rank 0 is the home of all streams.
+/// Copy 0 of the step is in the other process, and rank 0 is the owner of all streams.
 fn graph() -> Graph {
     let mut graph = Graph::new();
     graph.filter("source", 1, Ports::source(), || Endless).unwrap();
@@ -64,13 +64,17 @@ fn graph() -> Graph {
 
 /// A pipeline, and the link from its other member to it, which no thread reads or writes.
 fn member(patience: Duration) -> (Running, Arc<Link>) {
+    member_of(graph, patience)
+}
+
+fn member_of(graph: fn() -> Graph, patience: Duration) -> (Running, Arc<Link>) {
     let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     let peer = |listener: &TcpListener| Peer {
         host: "host".to_owned(),
         addresses: vec![listener.local_addr().unwrap()],
     };
     let peers: Vec<Peer> = listeners.iter().map(peer).collect();
-    let job = |(rank, listener)| Job {
+    let job = |(rank, listener)| ClusterConfig {
         rank,
         peers: peers.clone(),
         listener,
@@ -79,18 +83,19 @@ fn member(patience: Duration) -> (Running, Arc<Link>) {
         patience,
         called_off: None,
     };
-    let [front, other] = {
+    let [coordinator, other] = {
         let mut jobs = (0..).zip(listeners).map(job);
         [jobs.next().unwrap(), jobs.next().unwrap()]
     };
-    let member = thread::spawn(move || meet::meet(&other, graph().digest(b""), None).unwrap());
-    let running = graph().start_in(&front, b"").unwrap();
+    let member =
+        thread::spawn(move || connect::connect_all(&other, graph().digest(b""), None).unwrap());
+    let running = graph().start_in(&coordinator, b"").unwrap();
     (running, member.join().unwrap().swap_remove(0).unwrap())
 }
 
 /// The same, with the messages received sent to `heard`.
 fn with_member(test: impl FnOnce(&Running, &Arc<Link>, &mpsc::Receiver<Message>)) {
-    let (running, link) = member(PATIENCE);
+    let (running, link) = member(SILENCE_LIMIT);
     let (hears, heard) = mpsc::channel();
     let (reader, writer) = (Arc::clone(&link), Arc::clone(&link));
     thread::spawn(move || {
@@ -138,7 +143,7 @@ fn first(heard: &mpsc::Receiver<Message>) -> u64 {
 #[test]
 fn what_does_not_fit_ends_the_link() {
     type Case = (fn(UnitId) -> Vec<Frame>, &'static str);
-    let cases: [Case; 12] = [
+    let cases: [Case; 13] = [
         (
             |unit| vec![Message::Started { to: (0, 1), unit, sequence: 0 }.into()],
             "a copy that is not there",
@@ -161,16 +166,17 @@ fn what_does_not_fit_ends_the_link() {
         ),
         (
             |unit| vec![Message::SentAll { from: (9, 0), unit, group: 0 }.into()],
-            "the home of a stream that is not here",
+            "the owner of a stream that is not here",
         ),
         (
             |_| vec![Message::SentAll { from: (1, 0), unit: UnitId(u64::MAX), group: 0 }.into()],
             "a unit that has not begun",
         ),
         (
-            |_| vec![Message::Told(Told::new(&(Vec::new(), Vec::new()))).into()],
+            |_| vec![Message::Stats(EncodedStats::new(&(Vec::new(), Vec::new()))).into()],
             "a report that was not requested",
         ),
+        (|_| vec![Message::Rejected { filter: 3, count: 1 }.into()], "a filter that is not there"),
         (|_| vec![frame(Message::Beat, 1)], "a payload where there can be none"),
         (
             |_| vec![Message::Lost { rank: 0, why: "x".repeat(15 << 20) }.into()],
@@ -253,8 +259,8 @@ fn no_number_in_a_report_is_too_large() {
         ];
         thread::scope(|scope| {
             let report = scope.spawn(|| running.streams());
-            while heard.recv().unwrap() != Message::Ask {}
-            link.send(Message::Told(Told::new(&(Vec::new(), streams))));
+            while heard.recv().unwrap() != Message::AskStats {}
+            link.send(Message::Stats(EncodedStats::new(&(Vec::new(), streams))));
             let streams = report.join().unwrap();
             assert_eq!((streams.len(), streams[0].blocks), (2, u64::MAX));
         });
@@ -283,8 +289,8 @@ fn nobody_has_more_copies_than_were_placed_there() {
         let unit = running.submit(Unit::new(""));
         thread::scope(|scope| {
             scope.spawn(|| running.copies());
-            while heard.recv().unwrap() != Message::Ask {}
-            link.send(Message::Told(Told::new(&(vec![copy(); 2], Vec::new()))));
+            while heard.recv().unwrap() != Message::AskStats {}
+            link.send(Message::Stats(EncodedStats::new(&(vec![copy(); 2], Vec::new()))));
             let text = unit.wait().unwrap_err().to_string();
             assert_ends(&text, "reports of more copies or streams than there are");
         });
@@ -297,8 +303,8 @@ fn two_who_ask_at_once_both_hear() {
         thread::scope(|scope| {
             let reports = [(); 2].map(|()| scope.spawn(move || running.copies()));
             for _ in 0..2 {
-                while heard.recv().unwrap() != Message::Ask {}
-                link.send(Message::Told(Told::new(&(vec![copy()], Vec::new()))));
+                while heard.recv().unwrap() != Message::AskStats {}
+                link.send(Message::Stats(EncodedStats::new(&(vec![copy()], Vec::new()))));
             }
             for report in reports {
                 let copies = report.join().unwrap();
@@ -306,6 +312,36 @@ fn two_who_ask_at_once_both_hear() {
             }
         });
     });
+}
+
+struct One;
+
+impl Filter for One {
+    fn generate(&mut self, out: &mut Outputs<'_>) -> Result<Step, FilterError> {
+        out.send(0, vec![0; 100])?;
+        Ok(Step::Done)
+    }
+}
+
+/// As [`graph`], but the other process can be lost.
+fn idempotent() -> Graph {
+    let mut graph = graph();
+    graph.replace("source", Arc::new(|| Box::new(One))).unwrap();
+    graph.idempotent("step").unwrap();
+    graph
+}
+
+#[test]
+fn rejections_of_a_process_that_is_lost_afterwards_count() {
+    let (running, link) = member_of(idempotent, SILENCE_LIMIT);
+    let unit = running.submit(Unit::new(""));
+    link.send(Message::Rejected { filter: 1, count: 2 });
+    link.finish();
+    link.write();
+    unit.wait().unwrap();
+    assert!(matches!(running.next_loss(0), Some(Failure::Lost { rank: 1, .. })));
+    assert_eq!(running.rejected(), [("step".into(), 2)]);
+    link.cut();
 }
 
 /// It ignores all messages.
@@ -327,7 +363,7 @@ fn nobody_who_is_sent_away_stays_by_saying_that_he_is_there() {
         let _ = ends.send("who listens to it");
     });
     for _ in 0..2 {
-        if ended.recv_timeout(PATIENCE).is_err() {
+        if ended.recv_timeout(SILENCE_LIMIT).is_err() {
             link.cut();
             panic!("it stays");
         }

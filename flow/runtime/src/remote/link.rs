@@ -1,10 +1,13 @@
 //! The connection to another process of the pipeline: one for each pair.
 //!
 //! A thread writes what others put into its queue, so that a thread that deals blocks never waits
-//! for a peer; another thread reads. The queue is bounded by the streams' limits: a block is in it
-//! only if the receiver has room. What copies send to the home of a stream waits there by unit:
-//! more urgent units come first, whatever was sent before. Each end receives something from the
+//! for a peer; another thread reads. The blocks in the queue are bounded by the streams' limits: a
+//! block is in it only if the receiver has room. What copies send to the owner of a stream waits
+//! there by unit: more urgent units come first, whatever was sent before. A copy that is faster than
+//! the link waits at the end of a group. Each end receives something from the
 //! other at least once a second; an end that is silent for longer than the patience is given up.
+//! The patience begins with the first byte: while a process still connects to others, it sends and
+//! reads nothing.
 //! Beats come from a thread of their own, so they show that a process runs, and not that its
 //! filters make progress. From a process that was asked to end, they are accepted for one patience
 //! and no longer.
@@ -23,14 +26,15 @@ use std::time::{Duration, Instant};
 use rustix::net::{self, SocketAddrAny, sockopt};
 use seekwire::Stream;
 use socket2::SockRef;
-use thiserror::Error;
 
-use super::message::{Frame, Garbled, Message};
-use super::pulse::Pulse;
-use super::reader::Reader;
-use crate::fit::{Cost, Fit};
+use super::frame_reader::FrameReader;
+use super::heartbeat::Heartbeat;
+use super::link_error::LinkError;
+use super::message::{Frame, Message};
+use super::protocol_error::ProtocolError;
 use crate::panics::caught;
-use crate::unit::Rank;
+use crate::policy::fit::{Cost, Fit};
+use crate::policy::priority::Priority;
 
 /// Interval of beats, which an idle end sends.
 const BEAT: Duration = Duration::from_secs(1);
@@ -44,38 +48,26 @@ const BYTES_AT_ONCE: usize = 128 << 10;
 /// first message would otherwise go by TCP.
 const UPGRADE: Duration = Duration::from_millis(500);
 
-/// Most waiting frames. Messages besides blocks are short, and any running process reads them soon.
-/// A process that stops reading would otherwise fill the memory.
+/// Most waiting frames besides blocks and what copies send. They are short, and any running process
+/// reads them soon. A process that stops reading would otherwise fill the memory.
 const MOST_WAITING: usize = 1 << 18;
 
-/// Number of frames at the end of the queue that are checked for one that a new frame replaces.
-const OUTDATED: usize = 8;
+/// Number of waiting frames of a unit from which copies wait before they send more.
+const BACKLOG: usize = 1 << 16;
 
-/// Why a link has ended.
-#[derive(Debug, Error)]
-pub(crate) enum LinkError {
-    #[error("it has ended")]
-    Ended,
-    #[error("it has said nothing for {} s: it was stopped, or the link is cut", .0.as_secs())]
-    Silent(Duration),
-    #[error("the link to it is broken: {0}")]
-    Io(io::Error),
-    #[error("it sends invalid messages: {0}")]
-    Garbled(#[from] Garbled),
-    #[error("it was asked to end, and has not within {} s", .0.as_secs())]
-    Stays(Duration),
-    #[error("it does not read: more messages wait for it than a running process leaves unread")]
-    Deaf,
-    #[error("the memory of a block that was sent to it could not be freed: that panicked")]
-    Panic,
-}
+/// Number of frames at the end of the queue that are checked for one that a new frame can join.
+const JOINABLE: usize = 8;
 
 pub(crate) struct Link {
     pub(crate) rank: u32,
     stream: Stream,
     pub(crate) patience: Duration,
+    /// How long the first byte may take.
+    first_byte: Duration,
     queue: Mutex<Queue>,
     more: Condvar,
+    /// Copies wait here until the queue of a unit is shorter.
+    less: Condvar,
     /// Why the writer has cut the link; the reader only sees its end.
     cut_for: Mutex<Option<LinkError>>,
     /// True if received frames are ignored.
@@ -84,16 +76,20 @@ pub(crate) struct Link {
     ends: OnceLock<Instant>,
     /// How long blocks occupy the link.
     fit: Mutex<Fit>,
-    pub(crate) pulse: Pulse,
+    pub(crate) heartbeat: Heartbeat,
 }
 
 #[derive(Default)]
 struct Queue {
     frames: Vec<Frame>,
-    /// Frames from copies here to homes there, by unit and in order; all other frames go first.
-    units: BTreeMap<Rank, VecDeque<Frame>>,
+    /// Number of these that are no blocks.
+    messages: usize,
+    /// Frames from copies here to owners there, by unit and in order; all other frames go first.
+    units: BTreeMap<Priority, VecDeque<Frame>>,
     /// True while the writer waits for frames.
     is_waiting: bool,
+    /// Number of copies that wait until the queue of a unit is shorter.
+    waiting_copies: usize,
     /// True if no frames are added; those in the queue are still sent.
     is_closed: bool,
     /// True if the writer has finished.
@@ -101,23 +97,41 @@ struct Queue {
 }
 
 impl Link {
-    pub(crate) fn new(rank: u32, stream: Stream, patience: Duration) -> io::Result<Self> {
+    /// `limit`: how long the other end may take to connect to the rest.
+    pub(crate) fn new(
+        rank: u32,
+        stream: Stream,
+        patience: Duration,
+        limit: Duration,
+    ) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
+        let first_byte = limit.saturating_add(patience);
+        set_timeouts(&stream, first_byte)?;
         let socket = stream.kernel_socket();
         sockopt::set_socket_keepalive(socket, true)?;
         sockopt::set_tcp_keepidle(socket, Duration::from_secs(10))?;
         sockopt::set_tcp_keepintvl(socket, Duration::from_secs(5))?;
-        let in_milliseconds = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
-        sockopt::set_tcp_user_timeout(socket, in_milliseconds)?;
         // Nothing more urgent can overtake bytes that the kernel has queued and not sent (tcp(7),
         // TCP_NOTSENT_LOWAT).
         SockRef::from(&socket).set_tcp_notsent_lowat(BYTES_AT_ONCE as u32)?;
         let (queue, cut_for) = (Mutex::default(), Mutex::default());
-        let (more, is_given_up, ends) = (Condvar::new(), AtomicBool::new(false), OnceLock::new());
-        let (fit, pulse) = (Mutex::new(Fit::of_link()), Pulse::new());
-        Ok(Self { rank, stream, patience, queue, more, cut_for, is_given_up, ends, fit, pulse })
+        let (more, less) = (Condvar::new(), Condvar::new());
+        let (is_given_up, ends) = (AtomicBool::new(false), OnceLock::new());
+        let (fit, heartbeat) = (Mutex::new(Fit::of_link()), Heartbeat::new());
+        Ok(Self {
+            rank,
+            stream,
+            patience,
+            first_byte,
+            queue,
+            more,
+            less,
+            cut_for,
+            is_given_up,
+            ends,
+            fit,
+            heartbeat,
+        })
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -141,41 +155,57 @@ impl Link {
     pub(crate) fn send(&self, frame: impl Into<Frame>) {
         self.put(|queue| {
             let frame = frame.into();
-            match queue.outdated_by(&frame.message) {
-                Some(old) => *old = frame,
-                None => queue.frames.push(frame),
+            if !queue.joins(&frame.message) {
+                queue.push(frame);
             }
-            queue.frames.len()
-        });
-    }
-
-    /// Puts a frame of a unit after those of this unit and of more urgent ones.
-    pub(crate) fn send_of(&self, unit: Rank, frame: impl Into<Frame>) {
-        self.put(|queue| {
-            let frames = queue.units.entry(unit).or_default();
-            frames.push_back(frame.into());
-            frames.len()
         });
     }
 
     /// The same for several frames.
-    pub(crate) fn send_all(&self, frames: &mut Vec<Frame>) {
-        self.put(|queue| {
-            queue.frames.append(frames);
-            queue.frames.len()
-        });
-        frames.clear();
+    pub(crate) fn send_all(&self, frames: impl Iterator<Item = Frame>) {
+        self.put(|queue| frames.for_each(|frame| queue.push(frame)));
     }
 
-    /// Puts frames into the queue with `into`, which returns how many are there then.
-    fn put(&self, into: impl FnOnce(&mut Queue) -> usize) {
+    /// Puts a frame of a unit after those of this unit and of more urgent ones. True if so many
+    /// wait that the sender should [wait](Link::wait_for_backlog).
+    pub(crate) fn send_of(&self, unit: Priority, frame: impl Into<Frame>) -> bool {
+        let mut is_backlog = false;
+        self.put(|queue| {
+            let frames = queue.units.entry(unit).or_default();
+            frames.push_back(frame.into());
+            is_backlog = frames.len() > BACKLOG;
+        });
+        is_backlog
+    }
+
+    /// Waits until fewer frames of that unit wait, the unit has ended, or the link is closed. The
+    /// writer never waits for a filter, so this does not either.
+    pub(crate) fn wait_for_backlog(&self, unit: Priority, has_ended: impl Fn() -> bool) {
+        let mut queue = self.queue();
+        queue.waiting_copies += 1;
+        while queue.waiting_of(unit) > BACKLOG / 2 && !queue.is_closed && !has_ended() {
+            queue = self.less.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        queue.waiting_copies -= 1;
+    }
+
+    /// A unit has ended: copies that wait to send for it check again.
+    pub(crate) fn wake_copies(&self) {
+        if self.queue().waiting_copies > 0 {
+            self.less.notify_all();
+        }
+    }
+
+    /// Puts frames into the queue with `into`.
+    fn put(&self, into: impl FnOnce(&mut Queue)) {
         let mut queue = self.queue();
         if queue.is_closed {
             return;
         }
-        if into(&mut queue) > MOST_WAITING {
+        into(&mut queue);
+        if queue.messages > MOST_WAITING {
             drop(queue);
-            self.cut_for().get_or_insert(LinkError::Deaf);
+            self.cut_for().get_or_insert(LinkError::NotReading);
             self.cut();
         } else if std::mem::take(&mut queue.is_waiting) {
             drop(queue);
@@ -195,7 +225,7 @@ impl Link {
         (queue.frames, blocks) = frames.partition(|frame| frame.payload.is_empty());
         let units = std::mem::take(&mut queue.units);
         drop(queue);
-        self.more.notify_all();
+        self.notify_all();
         // Their memory comes from a filter, and is freed without the lock.
         drop((blocks, units));
     }
@@ -208,7 +238,13 @@ impl Link {
     pub(crate) fn finish(&self) {
         self.has_to_end();
         self.queue().is_closed = true;
+        self.notify_all();
+    }
+
+    /// The queue is closed.
+    fn notify_all(&self) {
         self.more.notify_all();
+        self.less.notify_all();
     }
 
     /// From now on, the other end has one patience to also end the link.
@@ -240,7 +276,7 @@ impl Link {
         queue.frames.clear();
         queue.units.clear();
         drop(queue);
-        self.more.notify_all();
+        self.notify_all();
         // It may be disconnected already.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
@@ -310,7 +346,11 @@ impl Link {
             }
         }
         std::mem::swap(&mut queue.frames, into);
-        queue.take_most_urgent(into);
+        queue.messages = 0;
+        let left = queue.take_most_urgent(into);
+        if queue.waiting_copies > 0 && left <= BACKLOG / 2 {
+            self.less.notify_all();
+        }
         queue.is_closed && queue.is_empty()
     }
 
@@ -352,20 +392,20 @@ impl Link {
     }
 
     fn named(&self, error: io::Error) -> LinkError {
+        let is_new = self.heartbeat.last().is_zero();
+        let limit = if is_new { self.first_byte } else { self.patience };
         match error.kind() {
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => LinkError::Silent(self.patience),
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => LinkError::Silent(limit),
             // If nothing was acknowledged for that long, TCP returns an error that it received, if
             // any (tcp(7), TCP_USER_TIMEOUT).
-            ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
-                LinkError::Silent(self.patience)
-            }
+            ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => LinkError::Silent(limit),
             ErrorKind::UnexpectedEof => LinkError::Ended,
             _ => LinkError::Io(error),
         }
     }
 
     /// Reads at least one byte. Any byte is a sign of life, whatever it belongs to.
-    pub(super) fn read_some(&self, into: &mut [u8]) -> Result<usize, LinkError> {
+    fn read_some(&self, into: &mut [u8]) -> Result<usize, LinkError> {
         loop {
             let mut is_last = false;
             if let Some(ends) = self.ends.get() {
@@ -379,7 +419,11 @@ impl Link {
             match (&self.stream).read(into) {
                 Ok(0) => return Err(LinkError::Ended),
                 Ok(count) => {
-                    self.pulse.beat();
+                    let is_first = self.heartbeat.last().is_zero();
+                    self.heartbeat.beat();
+                    if is_first {
+                        set_timeouts(&self.stream, self.patience).map_err(LinkError::Io)?;
+                    }
                     return Ok(count);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -398,18 +442,18 @@ impl Link {
     pub(crate) fn read(
         &self,
         largest: usize,
-        mut take: impl FnMut(Option<Frame>) -> Result<(), Garbled>,
+        mut take: impl FnMut(Option<Frame>) -> Result<(), ProtocolError>,
     ) -> LinkError {
-        let mut reader = Reader::new(self);
+        let mut reader = FrameReader::new(|into| self.read_some(into));
         self.come_to_the_ring();
         loop {
-            let taken = match reader.has_frame() {
+            let result = match reader.has_frame() {
                 true => Ok(()),
                 false => take(None),
             };
-            let taken = taken.map_err(LinkError::from);
-            let taken = taken.and_then(|()| Ok(take(Some(reader.frame(largest)?))?));
-            if let Err(error) = taken {
+            let result = result.map_err(LinkError::from);
+            let result = result.and_then(|()| Ok(take(Some(reader.frame(largest)?))?));
+            if let Err(error) = result {
                 self.cut();
                 return match error {
                     LinkError::Ended => self.cut_for().take().unwrap_or(error),
@@ -420,13 +464,46 @@ impl Link {
     }
 }
 
+/// Sets how long the other end may be silent, and how long it may leave bytes unread or
+/// unacknowledged.
+fn set_timeouts(stream: &Stream, timeout: Duration) -> io::Result<()> {
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
+    let in_milliseconds = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+    Ok(sockopt::set_tcp_user_timeout(stream.kernel_socket(), in_milliseconds)?)
+}
+
 impl Queue {
-    /// A frame that the message replaces: the previous turn.
-    fn outdated_by(&mut self, message: &Message) -> Option<&mut Frame> {
-        let Message::Turn { stream: of, unit: within, .. } = message else { return None };
-        let mut last = self.frames.iter_mut().rev().take(OUTDATED);
-        last.find(|frame| {
-            matches!(&frame.message, Message::Turn { stream, unit, .. } if (stream, unit) == (of, within))
+    fn push(&mut self, frame: Frame) {
+        self.messages += usize::from(!frame.message.has_payload());
+        self.frames.push(frame);
+    }
+
+    /// Number of frames of that unit.
+    fn waiting_of(&self, unit: Priority) -> usize {
+        self.units.get(&unit).map_or(0, VecDeque::len)
+    }
+
+    /// Joins the message with one that waits, if it can: a turn replaces the previous one, and
+    /// rejections add up.
+    fn joins(&mut self, new: &Message) -> bool {
+        let mut last = self.frames.iter_mut().rev().take(JOINABLE);
+        last.any(|frame| match (&mut frame.message, new) {
+            (
+                Message::Turn { stream, unit, group },
+                Message::Turn { stream: of, unit: within, group: next },
+            ) if (&*stream, &*unit) == (of, within) => {
+                *group = *next;
+                true
+            }
+            (
+                Message::Rejected { filter, count },
+                Message::Rejected { filter: of, count: more },
+            ) if filter == of => {
+                *count += more;
+                true
+            }
+            _ => false,
         })
     }
 
@@ -434,15 +511,18 @@ impl Queue {
         self.frames.is_empty() && self.units.is_empty()
     }
 
-    /// Takes only what is written at once: something more urgent may arrive meanwhile.
-    fn take_most_urgent(&mut self, into: &mut Vec<Frame>) {
-        let Some(mut unit) = self.units.first_entry() else { return };
+    /// Takes only what is written at once: something more urgent may arrive meanwhile. Returns the
+    /// number of frames of the same unit that are left.
+    fn take_most_urgent(&mut self, into: &mut Vec<Frame>) -> usize {
+        let Some(mut unit) = self.units.first_entry() else { return 0 };
         let frames = unit.get_mut();
         let count = at_once(frames.iter());
         into.extend(frames.drain(..count));
-        if frames.is_empty() {
+        let left = frames.len();
+        if left == 0 {
             unit.remove();
         }
+        left
     }
 }
 

@@ -10,33 +10,22 @@
 //! the stream's limit and a short origin for each block: invalid messages end the link.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use thiserror::Error;
 
-use super::told::Told;
-use crate::cut::OVERHEAD;
-use crate::dealing::BATCH_BLOCKS;
-use crate::fit::Cost;
-use crate::origin::Origin;
-use crate::report::Failure;
-use crate::unit::UnitId;
+use super::protocol_error::ProtocolError;
+use super::stats::EncodedStats;
+use crate::memory::origin::Origin;
+use crate::policy::dealing::BATCH_BLOCKS;
+use crate::policy::fit::Cost;
+use crate::policy::priority::UnitId;
+use crate::stream::report::Failure;
 
 /// The longest message without its payload.
 pub(crate) const LONGEST: usize = 16 << 20;
-
-/// The longest argument of a unit, and the longest error.
-pub(crate) const LONGEST_TEXT: usize = 1 << 20;
-
-/// The longest payload: its length has four bytes.
-pub(crate) const LONGEST_PAYLOAD: usize = u32::MAX as usize;
-
-/// Room that a block with such a payload takes of a limit.
-pub(crate) const LARGEST_ELSEWHERE: usize = LONGEST_PAYLOAD.saturating_add(OVERHEAD);
 
 /// Bytes of the two lengths.
 pub(crate) const HEAD: usize = 8;
@@ -81,15 +70,12 @@ impl<'de> Visitor<'de> for Wanted {
     }
 }
 
-/// Most copies of a filter.
-pub(crate) const MOST_COPIES: usize = 1 << 16;
-
 /// A copy of the filter at one end of a stream: the stream's number, and that of the copy.
-pub(crate) type End = (u16, u16);
+pub(crate) type StreamEnd = (u16, u16);
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Message {
-    // From the front to all.
+    // From the coordinator to all.
     /// A unit begins.
     Begin { unit: UnitId, argument: String, time_left: Option<Duration> },
     /// The unit has ended: done, or early.
@@ -97,61 +83,64 @@ pub(crate) enum Message {
     /// The process is given up.
     Dead { rank: u32, why: String },
     /// Asks for the reports of copies and streams.
-    Ask,
+    AskStats,
     /// There are no more units.
     Finish,
 
-    // To the front.
+    // To the coordinator.
     /// A copy of the process is done with the unit.
     CopyDone { unit: UnitId },
-    /// The same for a copy of that process: sent by the home for hedged copies.
+    /// The same for a copy of that process: sent by the owner for hedged copies.
     CopyEnded { unit: UnitId, rank: u32 },
     /// The unit has to end early.
     EndEarly { unit: UnitId, failure: Failure },
     /// The link to that process is lost.
     Lost { rank: u32, why: String },
-    /// The answer to `Ask`.
-    Told(Told),
+    /// Copies of that filter in the process have rejected some of their input, this often. Sent
+    /// before their blocks are done, so that it counts even if the process is lost afterwards.
+    Rejected { filter: u32, count: u64 },
+    /// The answer to `AskStats`.
+    Stats(EncodedStats),
 
-    // From a sending copy to the home of the stream. For a hedged copy, `Last` and `SentAll` come
-    // from the home of the stream that it receives.
+    // From a sending copy to the owner of the stream. For a hedged copy, `Last` and `SentAll` come
+    // from the owner of the stream that it receives.
     /// A block.
-    Sent { from: End, unit: UnitId, group: u64, index: u32, origin: Option<Origin> },
+    Sent { from: StreamEnd, unit: UnitId, group: u64, index: u32, origin: Option<Origin> },
     /// The group has no more blocks.
-    GroupEnd { from: End, unit: UnitId, group: u64 },
+    GroupEnd { from: StreamEnd, unit: UnitId, group: u64 },
     /// Only output of the end of the unit follows.
-    Last { from: End, unit: UnitId },
+    Last { from: StreamEnd, unit: UnitId },
     /// The output for the unit is complete.
-    SentAll { from: End, unit: UnitId, group: u64 },
+    SentAll { from: StreamEnd, unit: UnitId, group: u64 },
 
-    // From the home of a stream to its senders.
+    // From the owner of a stream to its senders.
     /// Room that they get back.
     Freed { stream: u16, bytes: u64 },
-    /// The home has the whole group.
-    GroupKept { from: End, unit: UnitId, group: u64 },
+    /// The owner has the whole group.
+    GroupKept { from: StreamEnd, unit: UnitId, group: u64 },
     /// The group that all others wait for.
     Turn { stream: u16, unit: UnitId, group: u64 },
     /// The cost of a block for the receivers.
     Costs { stream: u16, cost: Cost },
 
-    // From the home to a receiving copy.
+    // From the owner to a receiving copy.
     /// A block; `is_again` if it was dealt before, to a copy that is lost.
-    Block { to: End, unit: UnitId, sequence: u64, is_again: bool, origin: Option<Origin> },
+    Block { to: StreamEnd, unit: UnitId, sequence: u64, is_again: bool, origin: Option<Origin> },
     /// The copy should return a block that it has not begun: the answer is `Dropped`.
-    Recall { to: End, unit: UnitId, sequence: u64 },
+    Recall { to: StreamEnd, unit: UnitId, sequence: u64 },
     /// The copy gets no more blocks of the unit.
-    Over { to: End, unit: UnitId },
+    Over { to: StreamEnd, unit: UnitId },
     /// The unit has ended without the copy: another one has finished the block that it is late
     /// with.
-    EndedFor { to: End, unit: UnitId },
+    EndedFor { to: StreamEnd, unit: UnitId },
 
-    // From a receiving copy to the home.
+    // From a receiving copy to the owner.
     /// The copy begins a block.
-    Started { to: End, unit: UnitId, sequence: u64 },
+    Started { to: StreamEnd, unit: UnitId, sequence: u64 },
     /// The copy has finished these blocks. `took` and `blocked` are times for each; `waited` is how
     /// long the last one had waited there.
     Done {
-        to: End,
+        to: StreamEnd,
         unit: UnitId,
         sequences: Sequences,
         took: Duration,
@@ -159,28 +148,13 @@ pub(crate) enum Message {
         waited: Duration,
     },
     /// The memory of these blocks is free. If the copy has not begun them, it never will: the unit
-    /// has ended, or the home wants them back.
-    Dropped { to: End, unit: UnitId, sequences: Sequences, is_begun: bool },
-    /// A hedged copy is done with the unit, which the home announces to the others.
-    Through { to: End, unit: UnitId },
+    /// has ended, or the owner wants them back.
+    Dropped { to: StreamEnd, unit: UnitId, sequences: Sequences, is_begun: bool },
+    /// A hedged copy is done with the unit, which the owner announces to the others.
+    Through { to: StreamEnd, unit: UnitId },
 
     /// The sender is alive.
     Beat,
-}
-
-/// Why bytes are not a valid frame.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub(crate) enum Garbled {
-    #[error("a message of {0} bytes is longer than any")]
-    TooLong(usize),
-    #[error("a block of {0} bytes is larger than any stream takes")]
-    TooLarge(usize),
-    #[error("a message that cannot be read: {0}")]
-    Unreadable(postcard::Error),
-    #[error("a payload where there can be none, or none where there must be one")]
-    Payload,
-    #[error("it does not fit: {0}")]
-    Unexpected(&'static str),
 }
 
 impl Message {
@@ -189,28 +163,30 @@ impl Message {
     }
 
     /// Appends the lengths and the message to `into`; the payload follows.
-    pub(crate) fn write(&self, payload: usize, into: &mut Vec<u8>) -> Result<(), Garbled> {
+    pub(crate) fn write(&self, payload: usize, into: &mut Vec<u8>) -> Result<(), ProtocolError> {
         let start = into.len();
         into.extend_from_slice(&[0; HEAD]);
         let before = std::mem::take(into);
-        *into = postcard::to_extend(self, before).map_err(Garbled::Unreadable)?;
+        *into = postcard::to_extend(self, before).map_err(ProtocolError::Unreadable)?;
         let length = into.len() - start - HEAD;
         if length > LONGEST {
             into.truncate(start);
-            return Err(Garbled::TooLong(length));
+            return Err(ProtocolError::TooLong(length));
         }
-        let payload_length =
-            u32::try_from(payload).map_err(|_| Garbled::TooLarge(payload)).inspect_err(|_| {
-                into.truncate(start);
-            })?;
+        let payload_length = u32::try_from(payload)
+            .map_err(|_| ProtocolError::TooLarge(payload))
+            .inspect_err(|_| {
+            into.truncate(start);
+        })?;
         into[start..start + 4].copy_from_slice(&(length as u32).to_le_bytes());
         into[start + 4..start + HEAD].copy_from_slice(&payload_length.to_le_bytes());
         Ok(())
     }
 
-    pub(crate) fn read(bytes: &[u8]) -> Result<Self, Garbled> {
-        let (message, rest) = postcard::take_from_bytes(bytes).map_err(Garbled::Unreadable)?;
-        if rest.is_empty() { Ok(message) } else { Err(Garbled::Unexpected("bytes after it")) }
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, ProtocolError> {
+        let (message, rest) =
+            postcard::take_from_bytes(bytes).map_err(ProtocolError::Unreadable)?;
+        if rest.is_empty() { Ok(message) } else { Err(ProtocolError::Unexpected("bytes after it")) }
     }
 }
 
@@ -228,50 +204,17 @@ impl From<Message> for Frame {
 }
 
 /// The lengths that a frame begins with, of the message and of the payload.
-pub(crate) fn lengths(head: [u8; HEAD], largest: usize) -> Result<(usize, usize), Garbled> {
+pub(crate) fn lengths(head: [u8; HEAD], largest: usize) -> Result<(usize, usize), ProtocolError> {
     let [a, b, c, d, e, f, g, h] = head;
     let message = u32::from_le_bytes([a, b, c, d]) as usize;
     let payload = u32::from_le_bytes([e, f, g, h]) as usize;
     if message > LONGEST {
-        return Err(Garbled::TooLong(message));
+        return Err(ProtocolError::TooLong(message));
     }
     if payload > largest {
-        return Err(Garbled::TooLarge(payload));
+        return Err(ProtocolError::TooLarge(payload));
     }
     Ok((message, payload))
-}
-
-/// `Arc<str>`, as text.
-pub(crate) mod text {
-    use super::Arc;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(text: &Arc<str>, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(text)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<str>, D::Error> {
-        Ok(String::deserialize(from)?.into())
-    }
-}
-
-/// The same, if there is one.
-pub(crate) mod maybe_text {
-    use super::Arc;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(
-        text: &Option<Arc<str>>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        text.as_deref().serialize(to)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<Arc<str>>, D::Error> {
-        Ok(Option::<String>::deserialize(from)?.map(Into::into))
-    }
 }
 
 #[cfg(test)]
@@ -318,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_blocks_are_told_of_than_there_can_be() {
+    fn no_more_blocks_are_reported_than_there_can_be() {
         let dropped = |count: usize| {
             let sequences = Sequences(vec![u64::MAX; count]);
             let message =
@@ -332,7 +275,7 @@ mod tests {
             assert_eq!(read, Ok(written));
         }
         for count in [0, MOST_SEQUENCES + 1] {
-            assert!(matches!(dropped(count).0, Err(Garbled::Unreadable(_))));
+            assert!(matches!(dropped(count).0, Err(ProtocolError::Unreadable(_))));
         }
     }
 
@@ -345,12 +288,12 @@ mod tests {
             head
         };
         assert_eq!(lengths(head(12, 100), 100), Ok((12, 100)));
-        assert_eq!(lengths(head(12, 101), 100), Err(Garbled::TooLarge(101)));
-        assert!(matches!(lengths(head(u32::MAX, 0), 100), Err(Garbled::TooLong(_))));
+        assert_eq!(lengths(head(12, 101), 100), Err(ProtocolError::TooLarge(101)));
+        assert!(matches!(lengths(head(u32::MAX, 0), 100), Err(ProtocolError::TooLong(_))));
         let long =
             Message::Begin { unit: UnitId(0), argument: "x".repeat(LONGEST + 1), time_left: None };
         let mut into = vec![1];
-        assert!(matches!(long.write(0, &mut into), Err(Garbled::TooLong(_))));
+        assert!(matches!(long.write(0, &mut into), Err(ProtocolError::TooLong(_))));
         assert_eq!(into, [1]);
     }
 

@@ -3,10 +3,10 @@
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-use seekwire_flow::{Job, PATIENCE, Peer};
+use seekwire_flow::{ClusterConfig, Peer, SILENCE_LIMIT};
 
 /// This many of them, by rank.
-pub(crate) fn jobs(size: usize) -> Vec<Job> {
+pub(crate) fn jobs(size: usize) -> Vec<ClusterConfig> {
     let listeners: Vec<TcpListener> =
         (0..size).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     let addresses: Vec<SocketAddr> =
@@ -16,13 +16,13 @@ pub(crate) fn jobs(size: usize) -> Vec<Job> {
         .enumerate()
         .map(|(rank, address)| Peer { host: format!("host{rank}"), addresses: vec![*address] })
         .collect();
-    let job = |(rank, listener)| Job {
+    let job = |(rank, listener)| ClusterConfig {
         rank: rank as u32,
         peers: peers.clone(),
         listener,
         secret: [7; 32],
         limit: Duration::from_secs(60),
-        patience: PATIENCE,
+        patience: SILENCE_LIMIT,
         called_off: None,
     };
     listeners.into_iter().enumerate().map(job).collect()
