@@ -82,11 +82,11 @@ fn stores() -> &'static [Files] {
     })
 }
 
-/// Writes each third byte of the edits to the place that the preceding two give.
+/// Writes each third byte of the edits to the offset that the preceding two give.
 fn edit(bytes: &mut [u8], edits: &[u8]) {
     for edit in edits.chunks_exact(3) {
-        let place = usize::from(u16::from_le_bytes([edit[0], edit[1]]));
-        if let Some(byte) = bytes.get_mut(place) {
+        let offset = usize::from(u16::from_le_bytes([edit[0], edit[1]]));
+        if let Some(byte) = bytes.get_mut(offset) {
             *byte = edit[2];
         }
     }
@@ -141,7 +141,8 @@ fn let_the_decoder_panic() {
     SET.call_once(|| {
         let ends = take_hook();
         set_hook(Box::new(move |panic| {
-            if !panic.location().is_some_and(|place| place.file().contains("hayro-jpeg2000")) {
+            if !panic.location().is_some_and(|location| location.file().contains("hayro-jpeg2000"))
+            {
                 ends(panic);
             }
         }));

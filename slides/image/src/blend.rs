@@ -1,7 +1,7 @@
 //! Blends channels: the colours of all are added up to one picture.
 
+use crate::channel_samples::{Pick, Samples};
 use crate::channels::{Ink, Window};
-use crate::pick::{Pick, Samples};
 use crate::raster::Raster;
 use crate::tile::{HALVINGS, StoredTile};
 use crate::{Error, Limits, Result};
@@ -21,7 +21,7 @@ pub(crate) struct Sheet {
     pub(crate) layers: Vec<(Pick, Ink)>,
 }
 
-/// Stored tiles of channels at one place, which form one picture.
+/// Stored tiles of channels at one position, which form one picture.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Blend {
     pub(crate) name: String,
@@ -210,7 +210,7 @@ fn layer(bytes: &[u8]) -> Option<(Pick, Ink)> {
 }
 
 /// Adds the values of a channel to red, green or blue. A value adds the share of `colour` that
-/// corresponds to its place in the window, rounded to the nearest integer. Sums saturate at 255,
+/// corresponds to its position in the window, rounded to the nearest integer. Sums saturate at 255,
 /// and NaN adds nothing.
 fn add(into: &mut [u8], values: &[f64], window: Window, colour: u8) {
     let (black, span) = (window.black(), window.white() - window.black());

@@ -4,8 +4,6 @@
 //! bytes may be hostile, so the contents of frames are decoded in safe Rust or by libraries that
 //! are linked anyway.
 
-use crate::codec::{Codec, lz4};
-
 const HEADER: usize = 16;
 /// A block is split into one stream for each byte of an element if an element has at most this many
 /// bytes, and the block has at least this many elements.
@@ -15,8 +13,16 @@ const LEAST_ELEMENTS: usize = 128;
 /// multiple of the element size.
 const LEAST_BLOCK: usize = 64;
 
+/// Unpacks a stream that is not BloscLZ: the number of its format, its bytes, and the length after
+/// decompression.
+pub(crate) type UnpackStream = fn(u8, &[u8], usize) -> Result<Vec<u8>, String>;
+
 /// Unpacks a frame that may have at most `most` bytes.
-pub(crate) fn unpack(frame: &[u8], most: usize) -> Result<Vec<u8>, String> {
+pub(crate) fn unpack(
+    frame: &[u8],
+    most: usize,
+    unpack_stream: UnpackStream,
+) -> Result<Vec<u8>, String> {
     let word = |at: usize| word(frame, at).map(|word| word as usize);
     let cut = || "its Blosc frame is truncated".to_owned();
     let flags = *frame.get(2).ok_or_else(cut)?;
@@ -43,7 +49,7 @@ pub(crate) fn unpack(frame: &[u8], most: usize) -> Result<Vec<u8>, String> {
             && typesize <= MOST_STREAMS
             && blocksize / typesize >= LEAST_ELEMENTS;
         let streams = if split { typesize } else { 1 };
-        let block = streams_of(frame, start, flags >> 5, streams, size)?;
+        let block = streams_of(frame, start, flags >> 5, streams, size, unpack_stream)?;
         if flags & 1 != 0 && typesize > 1 {
             unpacked.extend(unshuffled(&block, typesize));
         } else if flags & 4 != 0 && size >= typesize {
@@ -66,6 +72,7 @@ fn streams_of(
     format: u8,
     streams: usize,
     size: usize,
+    unpack_stream: UnpackStream,
 ) -> Result<Vec<u8>, String> {
     let cut = || "its Blosc frame is truncated".to_owned();
     let each = size / streams;
@@ -81,11 +88,7 @@ fn streams_of(
         } else {
             block.extend(match format {
                 0 => blosclz(stream, each).ok_or("its BloscLZ stream is broken")?,
-                1 => lz4(stream, each)?,
-                3 => Codec::Deflate.unpack(stream, each)?,
-                4 => Codec::Zstd.unpack(stream, each)?,
-                2 => return Err("Blosc with Snappy, which is not supported".into()),
-                _ => return Err("Blosc with an unknown compressor".into()),
+                _ => unpack_stream(format, stream, each)?,
             });
         }
         if block.len() - before != each {
@@ -189,6 +192,10 @@ fn blosclz(stream: &[u8], length: usize) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn unpack(frame: &[u8], most: usize) -> Result<Vec<u8>, String> {
+        super::unpack(frame, most, |_, _, _| Err("compressed".into()))
+    }
 
     /// A frame of 256 bytes in blocks, each of one stream that is not compressed.
     fn frame(blocksize: u32) -> Vec<u8> {

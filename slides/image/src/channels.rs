@@ -1,5 +1,7 @@
 //! Channels, focal planes and times of a slide, and which of them a rendering shows.
 
+use serde::Serialize;
+
 use crate::samples::{Layout, Number};
 
 /// Channels of one slide. Each costs a look at its pixels when the slide is opened.
@@ -22,7 +24,7 @@ const COLOURS: [[u8; 3]; 8] = [
 
 /// The values shown as black and in the full colour. The first is less than the second; both are
 /// finite, and so is their difference.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct Window(u64, u64);
 
 impl Window {
@@ -52,7 +54,7 @@ impl std::fmt::Debug for Window {
 }
 
 /// The colour and window of a channel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct Ink {
     /// Red, green and blue at the upper end of the window.
     pub colour: [u8; 3],
@@ -76,7 +78,7 @@ pub struct Channel {
 }
 
 /// One plane of an image: a focal plane at a time, both from 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize)]
 pub struct Plane {
     /// The focal plane.
     pub z: u32,
@@ -85,7 +87,7 @@ pub struct Plane {
 }
 
 /// A channel in a rendering.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct Layer {
     /// Its number in [`Slide::channels`](crate::Slide::channels).
     pub channel: u32,
@@ -95,7 +97,7 @@ pub struct Layer {
 
 /// The way a slide is shown: channels of one plane, whose colours are added up. A slide without
 /// channels has its own colours, and no layers.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize)]
 pub struct Rendering {
     /// The plane.
     pub plane: Plane,
@@ -105,7 +107,7 @@ pub struct Rendering {
 
 /// A channel as the file describes it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Said {
+pub(crate) struct ChannelMetadata {
     pub(crate) name: Option<String>,
     pub(crate) colour: Option<[u8; 3]>,
     pub(crate) window: Option<Window>,
@@ -125,16 +127,16 @@ pub(crate) struct Stack {
 
 impl Stack {
     /// Without channels. The default is the middle plane at the first time.
-    pub(crate) fn of((depth, times): (u32, u32)) -> Self {
-        let plane = Plane { z: depth / 2, t: 0 };
-        Self { channels: Vec::new(), planes: (depth, times), plane }
+    pub(crate) fn of(planes: (u32, u32)) -> Self {
+        let plane = Plane { z: planes.0 / 2, t: 0 };
+        Self { channels: Vec::new(), planes, plane }
     }
 
     /// Adds channels with samples of this layout. Missing windows are measured; `measure` returns
     /// `None` for channels without values.
     pub(crate) fn with<E>(
         mut self,
-        said: Vec<Said>,
+        said: Vec<ChannelMetadata>,
         layout: &Layout,
         mut measure: impl FnMut(u32) -> Result<Option<Window>, E>,
     ) -> Result<Self, E> {
@@ -215,11 +217,11 @@ mod tests {
     fn what_is_not_said_is_chosen() {
         let layout = Layout { bits: 16, ..Layout::of_bytes((8, 8), Codec::Raw) };
         let measured = Window::new(5.0, 9.0);
-        let of = |said: Vec<Said>| {
+        let of = |said: Vec<ChannelMetadata>| {
             let measure = |_| Ok::<_, Infallible>(measured);
             Stack::of((5, 2)).with(said, &layout, measure).unwrap()
         };
-        let stack = of(vec![Said::default(); 6]);
+        let stack = of(vec![ChannelMetadata::default(); 6]);
         assert_eq!(stack.plane, Plane { z: 2, t: 0 });
         let rendering = stack.rendering();
         assert_eq!(
@@ -231,9 +233,9 @@ mod tests {
         assert_eq!(stack.channels[5].range, Window::new(0.0, 65_535.0).unwrap());
         // A single channel is white; if the file marks some channels as visible, the others are
         // hidden.
-        assert_eq!(of(vec![Said::default()]).channels[0].ink.colour, [255; 3]);
-        let visible = Said { is_visible: Some(true), ..Said::default() };
-        let rendering = of(vec![Said::default(), visible]).rendering();
+        assert_eq!(of(vec![ChannelMetadata::default()]).channels[0].ink.colour, [255; 3]);
+        let visible = ChannelMetadata { is_visible: Some(true), ..ChannelMetadata::default() };
+        let rendering = of(vec![ChannelMetadata::default(), visible]).rendering();
         assert_eq!(rendering.layers.len(), 1);
         assert_eq!(rendering.layers[0].channel, 1);
     }

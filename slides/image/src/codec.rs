@@ -63,14 +63,14 @@ impl Codec {
                 return Err("its codec does not store plain samples".into());
             }
             Self::Raw => bytes[..length.min(bytes.len())].to_vec(),
-            Self::Deflate => all(flate2::read::ZlibDecoder::new(bytes), length)?,
-            Self::Gzip => all(flate2::read::MultiGzDecoder::new(bytes), length)?,
+            Self::Deflate => deflate(bytes, length)?,
+            Self::Gzip => all(flate2::bufread::MultiGzDecoder::new(bytes), length)?,
             Self::Lzw => lzw(bytes, length)?,
             Self::Zstd => {
                 zstd::bulk::decompress(bytes, length).map_err(|error| error.to_string())?
             }
             Self::Lz4 => lz4(bytes.get(4..).ok_or("it has no length")?, length)?,
-            Self::Blosc => blosc::unpack(bytes, length)?,
+            Self::Blosc => blosc::unpack(bytes, length, blosc_stream)?,
             Self::PackBits => packbits(bytes, length),
             Self::Lzma => {
                 all(lzma_rust2::XzReader::new_mem_limit(bytes, false, LZMA_MEMORY), length)?
@@ -86,14 +86,40 @@ impl Codec {
 /// Memory for LZMA in KiB: the strongest preset of xz needs this much, with a dictionary of 64 MiB.
 const LZMA_MEMORY: u32 = 66 << 10;
 
+/// Room made at first, in bytes, for a tile that may have none of them.
+const AT_ONCE: usize = 1 << 20;
+
 fn all(decoder: impl Read, length: usize) -> Result<Vec<u8>, String> {
-    let mut unpacked = Vec::new();
+    let mut unpacked = Vec::with_capacity(length.min(AT_ONCE));
     decoder.take(length as u64).read_to_end(&mut unpacked).map_err(|error| error.to_string())?;
     Ok(unpacked)
 }
 
+/// libdeflate takes half to two thirds of the time, but refuses a stream that is longer, has another
+/// checksum or is cut off.
+fn deflate(bytes: &[u8], length: usize) -> Result<Vec<u8>, String> {
+    let mut unpacked = vec![0; length];
+    match libdeflater::Decompressor::new().zlib_decompress(bytes, &mut unpacked) {
+        Ok(filled) => {
+            unpacked.truncate(filled);
+            Ok(unpacked)
+        }
+        Err(_) => all(flate2::bufread::ZlibDecoder::new(bytes), length),
+    }
+}
+
+fn blosc_stream(format: u8, bytes: &[u8], length: usize) -> Result<Vec<u8>, String> {
+    match format {
+        1 => lz4(bytes, length),
+        3 => Codec::Deflate.unpack(bytes, length),
+        4 => Codec::Zstd.unpack(bytes, length),
+        2 => Err("Blosc with Snappy, which is not supported".into()),
+        _ => Err("Blosc with an unknown compressor".into()),
+    }
+}
+
 /// One block of at most `length` bytes.
-pub(crate) fn lz4(bytes: &[u8], length: usize) -> Result<Vec<u8>, String> {
+fn lz4(bytes: &[u8], length: usize) -> Result<Vec<u8>, String> {
     let mut unpacked = vec![0; length];
     let filled = lz4_flex::block::decompress_into(bytes, &mut unpacked)
         .map_err(|error| error.to_string())?;
@@ -163,9 +189,9 @@ pub(crate) fn rle(
     let starts: Vec<usize> = numbers.take(count).chain([bytes.len()]).collect();
     let each = length / count;
     let mut samples = vec![0; length];
-    for (number, place) in starts.windows(2).enumerate() {
-        let segment = Some(place[0]).filter(|start| *start >= 64);
-        let segment = segment.and_then(|start| bytes.get(start..place[1]));
+    for (number, bounds) in starts.windows(2).enumerate() {
+        let segment = Some(bounds[0]).filter(|start| *start >= 64);
+        let segment = segment.and_then(|start| bytes.get(start..bounds[1]));
         let unpacked = packbits(segment.ok_or("segments of its RLE are out of place")?, each);
         if unpacked.len() < each {
             return Err(format!("a segment of {} bytes of {each}", unpacked.len()));

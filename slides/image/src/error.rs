@@ -73,7 +73,7 @@ pub enum Error {
     /// A tile whose compressed bytes cannot be decoded.
     #[error("{tile}: {what}")]
     Tile {
-        /// File, level and place of the tile.
+        /// File, level and position of the tile.
         tile: String,
         /// Why it cannot be decoded.
         what: String,

@@ -102,8 +102,8 @@ impl ClosedSource {
     }
 
     fn file(&self) -> Result<Arc<File>> {
-        let known = self.files.open().get(&self.number).cloned();
-        if let Some(file) = known {
+        let open = self.files.open().get(&self.number).cloned();
+        if let Some(file) = open {
             return Ok(file);
         }
         let (file, data) = reopened(&self.path, &self.name, &self.files)?;
@@ -169,11 +169,11 @@ mod tests {
             sources[number].read_at(0, &mut bytes).map(|()| String::from_utf8_lossy(&bytes).into())
         };
         for number in (0..50).chain([49, 0, 49]) {
-            let found: String = read(number).unwrap();
-            assert_eq!(found, format!("{number:03}"));
+            let text: String = read(number).unwrap();
+            assert_eq!(text, format!("{number:03}"));
             assert!(open(&real) <= 3);
         }
-        // Another file in its place; one that was written to; one whose length and modification
+        // Another file with its name; one that was written to; one whose length and modification
         // time were kept; none.
         fs::write(real.join("other"), "007").unwrap();
         fs::rename(real.join("other"), path(7)).unwrap();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_has_too_many_open_is_told_what_to_do() {
+    fn too_many_open_files_are_reported_with_a_remedy() {
         let full = io("a.dcm", Errno::MFILE.into());
         let text = full.to_string();
         assert!(text.contains("a.dcm") && text.contains("ulimit -n") && is_full(&full), "{text}");

@@ -3,16 +3,16 @@
 use crate::grid::Parts;
 use crate::source::{self, FileSource, Source};
 use crate::zarr::{self, DirectoryStore};
-use crate::{Error, Limits, Result, dicom, foreign, tiff, within};
+use crate::{Error, Limits, Result, dicom, openslide, real_path, tiff};
 use std::path::Path;
 use std::sync::Arc;
 
 /// Opens a file or a directory. Files are read only inside `root`; if that is `None`, inside the
 /// directory itself or, for a DICOM file, its parent directory.
 pub(crate) fn at(path: &Path, root: Option<&Path>, limits: &Limits) -> Result<Parts> {
-    let root = root.map(within::real).transpose()?;
+    let root = root.map(real_path::real).transpose()?;
     if let Some(root) = &root {
-        within::inside(path, root)?;
+        real_path::inside(path, root)?;
     }
     if path.is_dir() {
         let root = root.as_deref().unwrap_or(path);
@@ -26,7 +26,7 @@ pub(crate) fn at(path: &Path, root: Option<&Path>, limits: &Limits) -> Result<Pa
                 what: "a directory with neither an OME-Zarr image nor a slide in DICOM".into(),
             }),
             Err(Error::Unsupported { name, what }) => match dicom::of_one(path, root, limits)? {
-                Some(file) => foreign::instead(&file, limits, name, what),
+                Some(file) => openslide::instead(&file, limits, name, what),
                 None => Err(Error::Unsupported { name, what }),
             },
             Err(error) => Err(error),
@@ -38,7 +38,7 @@ pub(crate) fn at(path: &Path, root: Option<&Path>, limits: &Limits) -> Result<Pa
         false => of(&source, limits),
     };
     match own {
-        Err(Error::Unsupported { name, what }) => foreign::instead(path, limits, name, what),
+        Err(Error::Unsupported { name, what }) => openslide::instead(path, limits, name, what),
         own => own,
     }
 }

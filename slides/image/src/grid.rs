@@ -1,12 +1,13 @@
 //! The common part of all formats: each turns a slide's images into [`Grid`]s, with its own way to
 //! find a tile.
 
+use crate::channel_samples::Pick;
 use crate::channels::{Plane, Stack};
-use crate::pick::Pick;
 use crate::samples::Layout;
 use crate::tile::StoredTile;
 use crate::{Error, Limits, Result};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// The contents of a slide, found when it is opened.
 #[derive(Default)]
@@ -22,10 +23,21 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Puts the largest level first, and drops all but the first of levels of equal width.
-    pub(crate) fn sort(&mut self) {
+    /// Puts the largest level first. Of levels of equal width only the first is shown, and the
+    /// property `key` records the others.
+    pub(crate) fn sort(&mut self, key: &str) {
         self.levels.sort_by_key(|level| std::cmp::Reverse(level.width));
-        self.levels.dedup_by_key(|level| level.width);
+        let mut others = Vec::new();
+        self.levels.dedup_by(|level, first| {
+            let is_other = level.width == first.width;
+            if is_other {
+                others.push(format!("{} x {} pixels", level.width, level.height));
+            }
+            is_other
+        });
+        for size in others {
+            self.not_shown(key, &format!("{size}: as wide as another level"));
+        }
     }
 
     /// Records in a property which parts of the file are not shown.
@@ -63,6 +75,11 @@ pub(crate) trait Tiles: Send + Sync {
         plane: Plane,
     ) -> Result<StoredTile>;
 
+    /// The channels whose samples may be in the same stored tile as those of one channel.
+    fn stored_with(&self, channel: u32) -> Range<u32> {
+        channel..channel + 1
+    }
+
     /// Reads the tiles of a slide with channels: each tile once, with the channels needed from it.
     /// The caller has checked that all of them exist.
     fn sheets(
@@ -77,7 +94,7 @@ pub(crate) trait Tiles: Send + Sync {
     }
 }
 
-/// A stored tile, and the places of its channels among its samples.
+/// A stored tile, and the positions of its channels among its samples.
 pub(crate) struct Picked {
     pub(crate) tile: StoredTile,
     pub(crate) picks: Vec<(u32, Pick)>,
@@ -101,6 +118,29 @@ impl Grid {
     pub(crate) fn rows(&self) -> u32 {
         self.height.div_ceil(self.layout.height)
     }
+
+    /// Maximum bytes of memory for the samples and the pixels of a tile while it is decoded.
+    pub(crate) fn decoding(&self) -> u64 {
+        let layout = &self.layout;
+        let packed = layout.packed().unwrap_or(u64::MAX);
+        // Samples of less than a byte get one.
+        let whole = if layout.bits < 8 { packed.saturating_mul(8) } else { 0 };
+        let pixels = 3 * u64::from(layout.width) * u64::from(layout.height);
+        packed.saturating_add(whole).saturating_add(pixels)
+    }
+}
+
+/// The smallest and the largest factor by which `main` may have been reduced to `other`, the same
+/// across and down, up to a rounding error of one pixel; `None` if the shapes differ.
+pub(crate) fn factors(main: (u32, u32), other: (u32, u32)) -> Option<(f64, f64)> {
+    let range = |main: u32, other: u32| {
+        let (main, other) = (f64::from(main), f64::from(other));
+        let most = if other > 1.0 { main / (other - 1.0) } else { f64::INFINITY };
+        (main / (other + 1.0), most)
+    };
+    let (across, down) = (range(main.0, other.0), range(main.1, other.1));
+    let (least, most) = (across.0.max(down.0), across.1.min(down.1));
+    (least <= most).then_some((least, most))
 }
 
 /// A resolution that no scanner has: programs that do not know it write one pixel per millimetre,

@@ -1,12 +1,11 @@
 //! Files on a web server, read with range requests (RFC 9110, section 14), and objects in an S3
 //! bucket, read with signed ones.
 
-use crate::s3::{self, Bucket};
+use crate::s3::{self, Bucket, encoded};
 use crate::source::{Source, check};
 use crate::zarr::{Store, inside};
 use crate::{Error, Result};
 use crate::{redirect, tls};
-use std::fmt::Write;
 use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -43,7 +42,7 @@ struct Part {
     etag: Option<String>,
 }
 
-pub(crate) enum Failure {
+pub(crate) enum HttpFailure {
     /// The next attempt may succeed.
     Passing(String),
     Final(String),
@@ -131,15 +130,19 @@ impl HttpSource {
         patiently(&self.name, || self.attempt(at, length))
     }
 
-    fn attempt(&self, at: u64, length: u64) -> std::result::Result<Part, Failure> {
+    fn attempt(&self, at: u64, length: u64) -> std::result::Result<Part, HttpFailure> {
         let last = at + length - 1;
         let mut response = self.answer(&format!("bytes={at}-{last}"))?;
         let status = response.status();
         match status.as_u16() {
             206 => {}
-            200 if self.etag.is_some() => return Err(Failure::Changed),
-            412 => return Err(Failure::Changed),
-            200 => return Err(Failure::Final("the server does not support range requests".into())),
+            200 if self.etag.is_some() => return Err(HttpFailure::Changed),
+            412 => return Err(HttpFailure::Changed),
+            200 => {
+                return Err(HttpFailure::Final(
+                    "the server does not support range requests".into(),
+                ));
+            }
             _ => return Err(failure(&mut response)),
         }
         let header = |name| {
@@ -147,24 +150,24 @@ impl HttpSource {
         };
         let range = header("content-range").unwrap_or_default();
         let (to, whole) = whole(&range, at, last)
-            .ok_or_else(|| Failure::Final(format!("bytes {at}-{last} came as \"{range}\"")))?;
+            .ok_or_else(|| HttpFailure::Final(format!("bytes {at}-{last} came as \"{range}\"")))?;
         let etag = header("etag");
         // A server may ignore conditions.
         let other = self.etag.is_some() && etag.is_some() && etag != self.etag;
         if other || (self.length != 0 && whole != self.length) {
-            return Err(Failure::Changed);
+            return Err(HttpFailure::Changed);
         }
         let mut bytes = vec![0; (to - at + 1) as usize];
         response
             .body_mut()
             .as_reader()
             .read_exact(&mut bytes)
-            .map_err(|error| Failure::Passing(error.to_string()))?;
+            .map_err(|error| HttpFailure::Passing(error.to_string()))?;
         Ok(Part { bytes, whole, etag })
     }
 
     /// The response to a request, after redirections.
-    fn answer(&self, range: &str) -> std::result::Result<Response<Body>, Failure> {
+    fn answer(&self, range: &str) -> std::result::Result<Response<Body>, HttpFailure> {
         let started = Instant::now();
         let mut url = self.url.clone();
         for _ in 0..=redirect::MOST {
@@ -178,22 +181,22 @@ impl HttpSource {
             let next = location.to_str().ok().and_then(|location| redirect::next(&url, location));
             url = next.ok_or_else(|| {
                 let what = "a redirection to another server, which is not followed";
-                Failure::Final(format!("{status}: {what}"))
+                HttpFailure::Final(format!("{status}: {what}"))
             })?;
             // The connection is reused if the response was read to its end.
             let mut body = response.body_mut().as_reader().take(COMPLAINT);
             let _ = std::io::copy(&mut body, &mut std::io::sink());
             if started.elapsed() >= WHOLE {
-                return Err(Failure::Passing(format!("{status}, and the deadline has passed")));
+                return Err(HttpFailure::Passing(format!("{status}, and the deadline has passed")));
             }
         }
-        Err(Failure::Final(format!("more than {} redirections", redirect::MOST)))
+        Err(HttpFailure::Final(format!("more than {} redirections", redirect::MOST)))
     }
 
-    fn ask(&self, url: &str, range: &str) -> std::result::Result<Response<Body>, Failure> {
+    fn ask(&self, url: &str, range: &str) -> std::result::Result<Response<Body>, HttpFailure> {
         let mut headers = HeaderMap::new();
         let fit = |value: &str| {
-            HeaderValue::from_str(value).map_err(|error| Failure::Final(error.to_string()))
+            HeaderValue::from_str(value).map_err(|error| HttpFailure::Final(error.to_string()))
         };
         headers.insert("range", fit(range)?);
         if let Some(etag) = &self.etag {
@@ -208,23 +211,23 @@ impl HttpSource {
 /// Retries until an attempt succeeds or fails for good; `None` if the object does not exist.
 pub(crate) fn patiently<T>(
     name: &str,
-    mut attempt: impl FnMut() -> std::result::Result<T, Failure>,
+    mut attempt: impl FnMut() -> std::result::Result<T, HttpFailure>,
 ) -> Result<Option<T>> {
     let mut pause = PAUSE;
     let mut attempts = 1;
     loop {
         let what = match attempt() {
-            Ok(found) => return Ok(Some(found)),
-            Err(Failure::Absent) => return Ok(None),
-            Err(Failure::Changed) => return Err(Error::Changed { name: name.to_owned() }),
-            Err(Failure::Passing(_)) if attempts < ATTEMPTS => {
+            Ok(source) => return Ok(Some(source)),
+            Err(HttpFailure::Absent) => return Ok(None),
+            Err(HttpFailure::Changed) => return Err(Error::Changed { name: name.to_owned() }),
+            Err(HttpFailure::Passing(_)) if attempts < ATTEMPTS => {
                 std::thread::sleep(pause);
                 pause *= 2;
                 attempts += 1;
                 continue;
             }
-            Err(Failure::Passing(what)) => format!("{what} ({ATTEMPTS} attempts)"),
-            Err(Failure::Final(what)) => what,
+            Err(HttpFailure::Passing(what)) => format!("{what} ({ATTEMPTS} attempts)"),
+            Err(HttpFailure::Final(what)) => what,
         };
         return Err(Error::Http { name: name.to_owned(), what });
     }
@@ -236,25 +239,26 @@ pub(crate) fn get(
     url: &str,
     headers: HeaderMap,
     bucket: Option<&Bucket>,
-) -> std::result::Result<Response<Body>, Failure> {
-    let request = Request::get(url).body(()).map_err(|error| Failure::Final(error.to_string()))?;
+) -> std::result::Result<Response<Body>, HttpFailure> {
+    let request =
+        Request::get(url).body(()).map_err(|error| HttpFailure::Final(error.to_string()))?;
     let (mut parts, body) = request.into_parts();
     parts.headers = headers;
     if let Some(bucket) = bucket {
-        bucket.sign(&mut parts).map_err(Failure::Passing)?;
+        bucket.sign(&mut parts).map_err(HttpFailure::Passing)?;
     }
     agent.run(Request::from_parts(parts, body)).map_err(|error| match error {
-        ureq::Error::BadUri(_) | ureq::Error::Http(_) => Failure::Final(error.to_string()),
-        _ => Failure::Passing(error.to_string()),
+        ureq::Error::BadUri(_) | ureq::Error::Http(_) => HttpFailure::Final(error.to_string()),
+        _ => HttpFailure::Passing(error.to_string()),
     })
 }
 
 /// Classifies a response without the bytes as a failure.
-pub(crate) fn failure(response: &mut Response<Body>) -> Failure {
+pub(crate) fn failure(response: &mut Response<Body>) -> HttpFailure {
     match response.status().as_u16() {
-        404 => Failure::Absent,
-        408 | 429 | 500..=599 => Failure::Passing(complaint(response)),
-        _ => Failure::Final(complaint(response)),
+        404 => HttpFailure::Absent,
+        408 | 429 | 500..=599 => HttpFailure::Passing(complaint(response)),
+        _ => HttpFailure::Final(complaint(response)),
     }
 }
 
@@ -281,9 +285,9 @@ impl Source for HttpSource {
         if into.is_empty() {
             return Ok(());
         }
-        let known = self.first.get(at as usize..at as usize + into.len());
-        if let Some(known) = known {
-            into.copy_from_slice(known);
+        let cached = self.first.get(at as usize..at as usize + into.len());
+        if let Some(cached) = cached {
+            into.copy_from_slice(cached);
             return Ok(());
         }
         match self.part(at, into.len() as u64)? {
@@ -334,24 +338,7 @@ impl Store for HttpStore {
         inside(&self.name, key)?;
         let url = format!("{}/{}{}", self.url, encoded(key), self.query);
         let name = format!("{}/{key}", self.name);
-        let found = HttpSource::find(name, url, self.agent.clone(), self.bucket.clone())?;
-        Ok(found.map(|source| Arc::new(source) as Arc<dyn Source>))
+        let source = HttpSource::find(name, url, self.agent.clone(), self.bucket.clone())?;
+        Ok(source.map(|source| Arc::new(source) as Arc<dyn Source>))
     }
-}
-
-/// Percent-encodes a path for a URL.
-pub(crate) fn encoded(path: &str) -> String {
-    let mut encoded = String::with_capacity(path.len());
-    for byte in path.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
-                encoded.push(byte.into());
-            }
-            _ => {
-                // Writing to a string cannot fail.
-                let _ = write!(encoded, "%{byte:02X}");
-            }
-        }
-    }
-    encoded
 }

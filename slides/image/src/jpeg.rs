@@ -1,5 +1,6 @@
 //! JPEG as TIFF stores it: tiles without their tables (TIFF Technical Note 2, "abbreviated").
 
+use crate::jpeg_blocks;
 use crate::raster::Raster;
 use seekwire_turbojpeg::Library;
 use zune_core::bytestream::ZCursor;
@@ -40,7 +41,7 @@ pub(crate) fn merged(tile: &[u8], tables: &[u8], is_rgb: bool) -> Result<Vec<u8>
 
 /// Fields of a frame header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct JpegHeader {
     pub(crate) width: u32,
     pub(crate) height: u32,
     pub(crate) components: u8,
@@ -54,7 +55,7 @@ pub(crate) struct Header {
 }
 
 /// Reads the frame header.
-pub(crate) fn header(jpeg: &[u8]) -> Option<Header> {
+pub(crate) fn header(jpeg: &[u8]) -> Option<JpegHeader> {
     let mut at = 2;
     let mut adobe = false;
     loop {
@@ -70,7 +71,7 @@ pub(crate) fn header(jpeg: &[u8]) -> Option<Header> {
             0xc0..=0xcf => {
                 let height = u16::from_be_bytes(segment.get(1..3)?.try_into().ok()?);
                 let width = u16::from_be_bytes(segment.get(3..5)?.try_into().ok()?);
-                return Some(Header {
+                return Some(JpegHeader {
                     width: width.into(),
                     height: height.into(),
                     components: *segment.get(5)?,
@@ -87,9 +88,30 @@ pub(crate) fn header(jpeg: &[u8]) -> Option<Header> {
     }
 }
 
-/// True if the end of a JPEG is missing. Decoders would fill in the missing part.
+/// True if the end of a JPEG is missing: no marker after its scans ends it. Decoders would fill in
+/// the missing part.
 pub(crate) fn is_cut(jpeg: &[u8]) -> bool {
-    memchr::memmem::rfind(jpeg, &EOI).is_none()
+    !has_end(jpeg).unwrap_or(false)
+}
+
+/// True if there is a scan, and an end after it; `None` if the bytes end before.
+fn has_end(jpeg: &[u8]) -> Option<bool> {
+    let (mut at, mut has_scan) = (SOI.len(), false);
+    loop {
+        at += memchr::memchr(0xff, jpeg.get(at..)?)?;
+        match *jpeg.get(at + 1)? {
+            0xd9 => return Some(has_scan),
+            // Filling before a marker.
+            0xff => at += 1,
+            // A byte of a scan, and markers without a length.
+            0x00 | 0x01 | 0xd0..=0xd8 => at += 2,
+            marker => {
+                has_scan |= marker == 0xda;
+                let length = jpeg.get(at + 2..at + 4)?.try_into().ok()?;
+                at += 2 + usize::from(u16::from_be_bytes(length));
+            }
+        }
+    }
 }
 
 /// Spare bytes after decoded pixels: code that sends the pixels elsewhere appends their size
@@ -111,15 +133,20 @@ pub(crate) fn decode_by(
 
 /// Decodes a complete JPEG of at most `width` x `height`.
 pub(crate) fn decode(jpeg: &[u8], width: u32, height: u32) -> Result<Raster, String> {
-    let Header { width: wide, height: high, .. } =
+    let JpegHeader { width: wide, height: high, .. } =
         header(jpeg).ok_or("its JPEG header is broken")?;
     if wide == 0 || high == 0 || wide > width || high > height {
         return Err(format!("its JPEG is {wide} x {high}, the tile {width} x {height}"));
     }
+    // The decoder continues with zeros where the data end.
+    if !jpeg_blocks::are_all(jpeg) {
+        return Err("its JPEG ends too early".into());
+    }
     let options = DecoderOptions::default()
         .set_max_width(wide as usize)
         .set_max_height(high as usize)
-        .set_strict_mode(false)
+        // Otherwise it makes up what it cannot decode.
+        .set_strict_mode(true)
         .jpeg_set_out_colorspace(ColorSpace::RGB);
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(jpeg), options);
     let wrong = |error| format!("{error:?}");
@@ -129,4 +156,24 @@ pub(crate) fn decode(jpeg: &[u8], width: u32, height: u32) -> Result<Raster, Str
     decoder.decode_into(&mut pixels).map_err(wrong)?;
     pixels.truncate(length);
     Raster::new(wide, high, pixels).ok_or_else(|| "its JPEG is not of three colours".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_comes_after_a_scan_and_is_in_no_segment() {
+        let start = b"\xff\xd8\xff\xe1\0\x04\xff\xd9\xff\xdb\0\x04\xff\xd9";
+        let scan = b"\xff\xda\0\x04\xff\xd9\x01\xff\0\xff\xd0\x02\xff\xff";
+        let of = |parts: &[&[u8]]| is_cut(&parts.concat());
+        assert!(of(&[start]) && of(&[start, &EOI]) && of(&[start, scan]));
+        assert!(!of(&[start, scan, b"\xd9"]));
+        assert!(!of(&[start, scan, b"\xd9 more \xff"]));
+        // Another scan, after tables of its own.
+        let tables = b"\xc4\0\x04\xff\xd9";
+        assert!(of(&[start, scan, tables]) && of(&[start, scan, tables, scan]));
+        assert!(!of(&[start, scan, tables, scan, b"\xd9"]));
+        assert!(of(&[b""]) && of(&[&SOI]) && of(&[start, scan, b"\xc4\xff"]));
+    }
 }

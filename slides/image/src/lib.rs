@@ -1,5 +1,5 @@
-//! Whole-slide images: tiled TIFF and BigTIFF, Aperio SVS, OME-TIFF, QPTIFF, stacks of ImageJ, DICOM
-//! and OME-Zarr, in files or on a web server.
+//! Whole-slide images: tiled TIFF and BigTIFF, Aperio SVS, OME-TIFF, QPTIFF, stacks of ImageJ,
+//! DICOM and OME-Zarr, in files or on a web server.
 //!
 //! A [`Slide`] has levels, properties and associated images. A viewer gets its data in one of these
 //! ways:
@@ -12,7 +12,7 @@
 //! - [`Slide::tile_of`] with a [`Rendering`] of [`Slide::channels`]: a [`Tile`] of a slide that may
 //!   have channels, focal planes and times. [`Slide::raw`] returns the samples of one channel.
 //! - [`Slide::dicom`]: the instances of a slide in DICOM, with frames as they are stored and the
-//!   dataset in JSON, as in DICOMweb; a [`Heading`] describes a file that is not open.
+//!   dataset in JSON, as in DICOMweb; a [`DatasetSummary`] describes a file that is not open.
 //!
 //! When a slide is opened, its format finds out what images it has, and how to find a tile of one;
 //! everything else is the same for all formats:
@@ -22,15 +22,16 @@
 //!   Grid       an image in tiles                        grid.rs
 //!     Tiles      where a tile is: tiff/, dicom/, zarr/
 //!       Source     bytes by range: file, memory, HTTP   (Store: many files by name)
-//!   StoredTile   compressed bytes -> Raster             tile.rs, codec.rs, blosc.rs, jpeg.rs, jpeg2000/
+//!   StoredTile   compressed bytes -> Raster             tile.rs, codec.rs, blosc.rs, jpeg2000/,
+//!                                                       jpeg.rs, jpeg_blocks.rs
 //!     Layout       samples -> pixels                      samples.rs
-//!   Blend        channels of stored tiles -> Raster     blend.rs, pick.rs
-//! Rendering       channels, planes, windows, colours         channels.rs, rendering.rs, measure.rs
-//! Raster     pixels -> JPEG, PNG, WebP                  raster.rs, encoder/
+//!   Blend        channels of stored tiles -> Raster     blend.rs, channel_samples.rs
+//! Rendering       channels, planes, windows, colours         channels.rs, rendering.rs, auto_window.rs
+//! Raster     pixels -> JPEG, PNG, WebP                  raster.rs, jpeg_encode.rs
 //! ```
 //!
-//! OpenSlide may read scanner files that these readers refuse ([`Limits::openslide`], foreign.rs):
-//! its tiles are pixels, decoded when they are read.
+//! OpenSlide may read scanner files that these readers refuse ([`Limits::openslide`],
+//! openslide.rs): its tiles are pixels, decoded when they are read.
 //!
 //! Everything can be used by many threads at once. Only the tables that locate tiles stay in
 //! memory: a cache of tiles belongs to the server. Files may be hostile: each is read within
@@ -50,50 +51,52 @@
 //! newer Rust and decodes WebP with a C library. Neither supports fill order 2.
 #![forbid(unsafe_code)]
 
+mod auto_window;
 mod blend;
+mod block_cache;
 mod blosc;
-mod cached;
+mod channel_samples;
 mod channels;
 mod codec;
 mod dicom;
-mod encoder;
 mod error;
 mod files;
-mod foreign;
 mod formats;
 mod grid;
 mod http;
 mod jpeg;
 mod jpeg2000;
-mod keys;
+mod jpeg_blocks;
+mod jpeg_encode;
 mod limits;
-mod measure;
-mod pick;
+mod openslide;
 mod raster;
+mod real_path;
 mod redirect;
 mod rendering;
 mod s3;
+mod s3_credentials;
+mod s3_list;
 mod samples;
 mod slide;
 mod source;
 mod tiff;
 mod tile;
 mod tls;
-mod within;
 mod zarr;
 
 pub use blend::{Blend, Tile};
-pub use cached::CachedSource;
+pub use block_cache::CachedSource;
 pub use channels::{Channel, Ink, Layer, Plane, Rendering, Window};
 pub use codec::Codec;
-pub use dicom::{Dicom, Heading, Instance};
+pub use dicom::{DatasetSummary, Dicom, Instance};
 pub use error::{Error, Result};
 pub use formats::sniff;
 pub use http::{HttpSource, HttpStore};
 pub use limits::Limits;
 pub use raster::{Format, Raster};
 pub use rendering::Raw;
-pub use s3::list;
+pub use s3_list::list;
 pub use samples::{Colours, Layout, Number, Predictor};
 pub use slide::{Level, Region, Slide};
 pub use source::{FileSource, MemorySource, Source};

@@ -1,6 +1,6 @@
 //! Pasting, scaling and encoding of pixels.
 
-use crate::{Error, Result, encoder};
+use crate::{Error, Result, jpeg_encode};
 use fast_image_resize::images::{Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use image::codecs::{png::PngEncoder, webp::WebPEncoder};
@@ -10,8 +10,14 @@ use seekwire_turbojpeg::Library;
 /// How pixels are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// JPEG with a quality from 1 to 100.
-    Jpeg(u8),
+    /// JPEG.
+    Jpeg {
+        /// From 1 to 100.
+        quality: u8,
+        /// True if colour differences have as many samples as luminance (4:4:4), rather than one
+        /// for 2 x 2 pixels (4:2:0), as scanners store tiles.
+        full_colour: bool,
+    },
     /// PNG.
     Png,
     /// Lossless WebP.
@@ -72,7 +78,8 @@ impl Raster {
 
     /// Copies the top left `width` x `height` pixels of `from` so that their corner is at `x`, `y`;
     /// pixels outside either raster are left out.
-    pub(crate) fn paste(&mut self, from: &Raster, (width, height): (u32, u32), x: i64, y: i64) {
+    pub(crate) fn paste(&mut self, from: &Raster, size: (u32, u32), x: i64, y: i64) {
+        let (width, height) = size;
         let width = i64::from(from.width.min(width));
         let height = i64::from(from.height.min(height));
         let (left, right) = (x.max(0), (x + width).min(i64::from(self.width)));
@@ -97,7 +104,7 @@ impl Raster {
         Self::scaled((self.width, self.height), &self.pixels, part, (width, height))
     }
 
-    /// Scales borrowed pixels in the same way: `size` is theirs, and `to` that of the result.
+    /// Scales borrowed pixels likewise: `size` is theirs, and `to` that of the result.
     ///
     /// # Errors
     /// As [`scale`](Self::scale); also a number of pixels that does not match the size.
@@ -153,8 +160,7 @@ impl Raster {
         self.scale((0.0, 0.0, wide, high), to(self.width), to(self.height))
     }
 
-    /// Encodes the raster, with a colour profile if given. JPEG with a quality below 90 has one
-    /// sample of each colour difference for 2 x 2 pixels. With `turbojpeg`, JPEG without a profile
+    /// Encodes the raster, with a colour profile if given. With `turbojpeg`, JPEG without a profile
     /// is encoded by libjpeg-turbo if it is installed.
     ///
     /// # Errors
@@ -163,15 +169,19 @@ impl Raster {
         let fail = |what: String| Error::Argument(format!("cannot encode: {what}"));
         let mut bytes = Vec::new();
         match format {
-            Format::Jpeg(quality) => {
+            Format::Jpeg { quality, full_colour } => {
                 let (size, fast) = ((self.width, self.height), turbojpeg && icc.is_none());
                 bytes = match fast.then(Library::get).and_then(std::result::Result::ok) {
-                    Some(library) => {
-                        let full = quality >= encoder::FULL_COLOUR;
-                        seekwire_turbojpeg::encode(library, &self.pixels, size, quality, full)
-                            .map_err(|error| fail(error.to_string()))?
-                    }
-                    None => encoder::encode(&self.pixels, size, quality, icc).map_err(fail)?,
+                    Some(library) => seekwire_turbojpeg::encode(
+                        library,
+                        &self.pixels,
+                        size,
+                        quality,
+                        full_colour,
+                    )
+                    .map_err(|error| fail(error.to_string()))?,
+                    None => jpeg_encode::encode(&self.pixels, size, quality, full_colour, icc)
+                        .map_err(fail)?,
                 };
             }
             Format::Png => self

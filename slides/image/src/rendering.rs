@@ -1,9 +1,9 @@
 //! Access to the channels and planes of a slide.
 
 use crate::blend::{Blend, Sheet};
+use crate::channel_samples::Samples;
 use crate::channels::{Channel, Plane, Rendering};
 use crate::grid::Grid;
-use crate::pick::Samples;
 use crate::samples::Number;
 use crate::slide::Slide;
 use crate::{Error, Result};
@@ -49,18 +49,19 @@ impl Slide {
     pub fn raw(
         &self,
         level: usize,
-        (column, row): (u32, u32),
+        position: (u32, u32),
         channel: u32,
         plane: Plane,
     ) -> Result<Raw> {
+        let (column, row) = position;
         let grid = self.grid(level)?;
         if column >= grid.columns() || row >= grid.rows() {
             return Err(Error::Argument(format!("level {level} has no tile {column}, {row}")));
         }
         self.exist(&[channel], plane)?;
         let name = format!("{}: level {level}, tile {column}, {row}", self.name);
-        let found = grid.tiles.sheets(&self.limits, name, (column, row), plane, &[channel])?;
-        let picked = found.iter().find_map(|of| Some((&of.tile, of.picks.first()?.1)));
+        let sheets = grid.tiles.sheets(&self.limits, name, (column, row), plane, &[channel])?;
+        let picked = sheets.iter().find_map(|of| Some((&of.tile, of.picks.first()?.1)));
         let none = || Error::Argument(format!("no tile has channel {channel}"));
         let (tile, pick) = picked.ok_or_else(none)?;
         let samples = Samples::of(tile, &self.limits)?;
@@ -92,22 +93,23 @@ impl Slide {
         Ok(())
     }
 
-    /// The tiles at a place of a level, with the colours of their channels.
+    /// The tiles at a position of a level, with the colours of their channels.
     pub(crate) fn blend(
         &self,
         grid: &Grid,
         part: &str,
-        (column, row): (u32, u32),
+        position: (u32, u32),
         rendering: &Rendering,
     ) -> Result<Blend> {
+        let (column, row) = position;
         let name = format!("{}: {part}, tile {column}, {row}", self.name);
         let channels: Vec<u32> = rendering.layers.iter().map(|layer| layer.channel).collect();
-        let place = (column, row);
-        let found =
-            grid.tiles.sheets(&self.limits, name.clone(), place, rendering.plane, &channels)?;
+        let position = (column, row);
+        let stored =
+            grid.tiles.sheets(&self.limits, name.clone(), position, rendering.plane, &channels)?;
         let mut size = (grid.layout.width, grid.layout.height);
-        let mut sheets = Vec::with_capacity(found.len());
-        for picked in found {
+        let mut sheets = Vec::with_capacity(stored.len());
+        for picked in stored {
             size = (picked.tile.layout.width, picked.tile.layout.height);
             let ink = |channel: u32| rendering.layers.iter().find(|layer| layer.channel == channel);
             let layers = picked.picks.into_iter();

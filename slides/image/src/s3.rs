@@ -1,24 +1,11 @@
 //! Objects in an S3 bucket or a compatible store: their addresses, and the signing of requests (AWS
 //! Signature Version 4), with keys from the same sources as Amazon's own programs use.
 
-use crate::http::{self, Failure, encoded};
-use crate::keys::{self, Signer};
+use crate::s3_credentials::{self, Signer};
 use crate::{Error, Result};
-use percent_encoding::percent_decode_str;
-use roxmltree::{Document, Node};
-use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::fmt::Write;
 use ureq::http::request::Parts;
-use ureq::http::{HeaderMap, StatusCode};
 
-/// Bytes of one page of a listing, which has at most a thousand keys.
-const LIST: u64 = 4 << 20;
-/// Maximum names in a directory.
-const MOST: usize = 1 << 20;
-/// Maximum pages of a listing.
-const PARTS: usize = 1 << 10;
-/// Maximum bytes of a name: keys have at most 1024.
-const LONGEST: usize = 1024;
 pub(crate) const SCHEME: &str = "s3://";
 const REGION: &str = "us-east-1";
 
@@ -26,7 +13,7 @@ const REGION: &str = "us-east-1";
 #[derive(Debug, Clone)]
 pub(crate) struct Bucket {
     /// Scheme, host and port, without a path.
-    origin: String,
+    pub(crate) origin: String,
     /// The part of the path before keys.
     path: String,
     signer: Signer,
@@ -36,30 +23,30 @@ impl Bucket {
     /// The bucket of an address `s3://BUCKET/KEY`, located by environment variables, and the key;
     /// `None` for other addresses.
     pub(crate) fn of(address: &str) -> Result<Option<(Self, String)>> {
-        let Some(place) = address.strip_prefix(SCHEME) else { return Ok(None) };
-        match Self::by(place, environment) {
-            Ok(found) => Ok(Some(found)),
+        let Some(path) = address.strip_prefix(SCHEME) else { return Ok(None) };
+        match Self::by(path, environment) {
+            Ok(bucket) => Ok(Some(bucket)),
             Err(what) => Err(Error::Argument(format!("{address}: {what}"))),
         }
     }
 
     /// The bucket of an address `s3://BUCKET/PREFIX/`, and the prefix.
-    fn of_directory(address: &str) -> Result<(Self, String)> {
+    pub(crate) fn of_directory(address: &str) -> Result<(Self, String)> {
         let error = |what| Error::Argument(format!("{address}: {what}"));
-        let place = address.strip_prefix(SCHEME).filter(|place| place.ends_with('/'));
-        let place =
-            place.ok_or_else(|| error("not the address of a directory in a bucket".into()))?;
+        let path = address.strip_prefix(SCHEME).filter(|path| path.ends_with('/'));
+        let path =
+            path.ok_or_else(|| error("not the address of a directory in a bucket".into()))?;
         // Any name will do as a key.
-        let (bucket, key) = Self::by(&format!("{place}x"), environment).map_err(error)?;
+        let (bucket, key) = Self::by(&format!("{path}x"), environment).map_err(error)?;
         Ok((bucket, key[..key.len() - 1].to_owned()))
     }
 
     /// Locates a bucket with the variables of `set`.
     fn by(
-        place: &str,
+        path: &str,
         set: impl Fn(&str) -> Option<String>,
     ) -> std::result::Result<(Self, String), String> {
-        let (name, key) = place.split_once('/').unwrap_or((place, ""));
+        let (name, key) = path.split_once('/').unwrap_or((path, ""));
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
         if name.is_empty() || name.starts_with('.') || !name.bytes().all(is_name) {
             return Err("the name of the bucket is invalid".into());
@@ -87,7 +74,7 @@ impl Bucket {
         if set("AWS_ACCESS_KEY_ID").is_some() != set("AWS_SECRET_ACCESS_KEY").is_some() {
             return Err("only one of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY is set".into());
         }
-        let signer = keys::signer(&region);
+        let signer = s3_credentials::signer(&region);
         Ok((Self { origin, path, signer }, key.to_owned()))
     }
 
@@ -97,7 +84,7 @@ impl Bucket {
     }
 
     /// The address of one page of the listing of objects and directories directly below a prefix.
-    fn list_url(&self, prefix: &str, from: Option<&str>) -> String {
+    pub(crate) fn list_url(&self, prefix: &str, from: Option<&str>) -> String {
         let value = |text: &str| encoded(text).replace('/', "%2F");
         let from = from.map(|from| format!("continuation-token={}&", value(from)));
         let (origin, path) = (&self.origin, &self.path);
@@ -110,69 +97,25 @@ impl Bucket {
     /// # Errors
     /// Keys that are unavailable.
     pub(crate) fn sign(&self, parts: &mut Parts) -> std::result::Result<(), String> {
-        keys::sign(&self.signer, parts)
+        s3_credentials::sign(&self.signer, parts)
     }
 }
 
-/// Lists the names directly below a prefix in a bucket, with `true` for each that has more below
-/// it. Names that are not UTF-8 are left out.
-///
-/// # Errors
-/// An address that is not `s3://BUCKET/` or `s3://BUCKET/PREFIX/`, no such bucket, no permission to
-/// list it, a malformed listing, and one that exceeds a million names or a thousand pages.
-pub fn list(address: &str) -> Result<BTreeMap<String, bool>> {
-    let error = |what: String| Error::Http { name: address.to_owned(), what };
-    let (bucket, prefix) = Bucket::of_directory(address)?;
-    let agent = http::agent(address, &bucket.origin)?;
-    let (mut names, mut from) = (BTreeMap::new(), None);
-    for _ in 0..PARTS {
-        let url = bucket.list_url(&prefix, from.as_deref());
-        let attempt = || {
-            let mut response = http::get(&agent, &url, HeaderMap::new(), Some(&bucket))?;
-            if response.status() != StatusCode::OK {
-                return Err(http::failure(&mut response));
+/// Percent-encodes a path for a URL.
+pub(crate) fn encoded(path: &str) -> String {
+    let mut encoded = String::with_capacity(path.len());
+    for byte in path.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                encoded.push(byte.into());
             }
-            let body = response.body_mut().with_config().limit(LIST).read_to_string();
-            body.map_err(|error| Failure::Passing(error.to_string()))
-        };
-        let text = http::patiently(address, attempt)?.ok_or_else(|| error(http::ABSENT.into()))?;
-        let list = Document::parse(&text).map_err(|why| error(format!("no list came: {why}")))?;
-        let of = |node: Node<'_, '_>, name| {
-            let child = node.children().find(|child| child.tag_name().name() == name);
-            child.and_then(|child| child.text().map(str::to_owned))
-        };
-        // A store may ignore the requested encoding.
-        let is_encoded = of(list.root_element(), "EncodingType").is_some();
-        names.extend(list.root_element().children().filter_map(|node| {
-            let (key, is_directory) = match node.tag_name().name() {
-                "Contents" => (of(node, "Key")?, false),
-                "CommonPrefixes" => (of(node, "Prefix")?, true),
-                _ => return None,
-            };
-            let key = if is_encoded { decoded(&key)? } else { key };
-            let name = key.strip_prefix(&prefix)?.trim_end_matches('/');
-            let is_name = !name.is_empty() && name.len() <= LONGEST;
-            is_name.then(|| (name.to_owned(), is_directory))
-        }));
-        if names.len() > MOST {
-            return Err(error(format!("more than {MOST} names")));
+            _ => {
+                // Writing to a string cannot fail.
+                let _ = write!(encoded, "%{byte:02X}");
+            }
         }
-        let next = of(list.root_element(), "NextContinuationToken");
-        if next.is_none() {
-            return Ok(names);
-        }
-        if next == from {
-            return Err(error("the listing does not advance".into()));
-        }
-        from = next;
     }
-    Err(error(format!("more than {PARTS} parts of a list")))
-}
-
-/// Decodes a key from a listing.
-fn decoded(key: &str) -> Option<String> {
-    let key = key.replace('+', " ");
-    percent_decode_str(&key).decode_utf8().ok().map(Cow::into_owned)
+    encoded
 }
 
 fn environment(name: &str) -> Option<String> {
@@ -198,17 +141,17 @@ fn split(address: &str) -> Option<(String, String)> {
 mod tests {
     use super::*;
 
-    fn by(place: &str, set: &[(&str, &str)]) -> std::result::Result<(Bucket, String), String> {
+    fn by(path: &str, set: &[(&str, &str)]) -> std::result::Result<(Bucket, String), String> {
         let get = |name: &str| {
-            set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+            set.iter().find(|(variable, _)| *variable == name).map(|(_, value)| (*value).to_owned())
         };
-        Bucket::by(place, get)
+        Bucket::by(path, get)
     }
 
     #[test]
     fn the_environment_says_where() {
-        let url = |place: &str, set: &[(&str, &str)]| {
-            let (bucket, key) = by(place, set).unwrap();
+        let url = |path: &str, set: &[(&str, &str)]| {
+            let (bucket, key) = by(path, set).unwrap();
             bucket.url(&key)
         };
         assert_eq!(
@@ -223,7 +166,7 @@ mod tests {
         assert_eq!(url("b/k//l", &[endpoint]), "https://[::1]:9000/b/k//l");
 
         let id = ("AWS_ACCESS_KEY_ID", "id");
-        for (place, set) in [
+        for (path, set) in [
             ("", &[][..]),
             ("b", &[]),
             ("b/", &[]),
@@ -234,7 +177,7 @@ mod tests {
             ("b/k", &[("AWS_ENDPOINT_URL", "http://user@host")]),
             ("b/k", &[("AWS_REGION", "a/b")]),
         ] {
-            assert!(by(place, set).is_err(), "{place} {set:?}");
+            assert!(by(path, set).is_err(), "{path} {set:?}");
         }
     }
 }

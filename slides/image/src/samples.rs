@@ -143,7 +143,8 @@ pub struct Layout {
 
 impl Layout {
     /// A layout of unsigned bytes.
-    pub(crate) fn of_bytes((width, height): (u32, u32), codec: crate::Codec) -> Self {
+    pub(crate) fn of_bytes(size: (u32, u32), codec: crate::Codec) -> Self {
+        let (width, height) = size;
         Self {
             width,
             height,
@@ -319,8 +320,8 @@ impl Layout {
             pixels.flat_map(|pixel| pixel.chunks_exact(wide).take(shown))
         });
         let values = values.map(|bytes| self.value(bytes)).filter(|value| value.is_finite());
-        values.fold(None, |found, value| {
-            let (least, most) = found.unwrap_or((value, value));
+        values.fold(None, |range, value| {
+            let (least, most) = range.unwrap_or((value, value));
             Some((f64::min(least, value), f64::max(most, value)))
         })
     }
@@ -427,7 +428,8 @@ fn sum(row: &mut [u8], each: usize, wide: usize, big_endian: bool) {
 }
 
 /// Converts units of luminance and colour differences to pixels (ITU-R BT.601, full range).
-fn units(samples: &[u8], size: (usize, usize), (across, down): (usize, usize)) -> Option<Vec<u8>> {
+fn units(samples: &[u8], size: (usize, usize), subsampling: (usize, usize)) -> Option<Vec<u8>> {
+    let (across, down) = subsampling;
     let (width, height) = size;
     let each = across * down + 2;
     let row = width.div_ceil(across);

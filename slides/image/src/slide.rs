@@ -10,7 +10,7 @@ use crate::samples::{Colours, Layout};
 use crate::source::Source;
 use crate::tile::StoredTile;
 use crate::zarr::Store;
-use crate::{CachedSource, Dicom, Error, Limits, Result, foreign, formats};
+use crate::{CachedSource, Dicom, Error, Limits, Result, formats, openslide};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,6 +21,19 @@ const REMOTE: u64 = 32 << 20;
 
 /// Maximum pixels of larger levels that are read to draw the empty tiles of one region.
 const DRAWN: u64 = 32 << 20;
+
+/// A rendering in progress.
+struct Drawing<'a> {
+    rendering: &'a Rendering,
+    /// How many pixels of larger levels may still be read to draw empty tiles.
+    left: u64,
+}
+
+impl<'a> Drawing<'a> {
+    fn new(rendering: &'a Rendering) -> Self {
+        Self { rendering, left: DRAWN }
+    }
+}
 
 /// One level of a slide. Sizes are in pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -102,7 +115,7 @@ impl Slide {
     /// not from a scanner.
     pub fn through_openslide(path: &Path, limits: Limits) -> Result<Self> {
         let name = path.display().to_string();
-        match foreign::open(path, &limits) {
+        match openslide::open(path, &limits) {
             Ok(parts) => Ok(Self { name, limits, parts }),
             Err(why) => Err(why.error(name)),
         }
@@ -158,6 +171,23 @@ impl Slide {
         self.parts.levels.iter().map(|level| level.empty).collect()
     }
 
+    /// True if tiles of a level may have to be drawn when they are read, from tiles of larger
+    /// levels.
+    pub fn draws(&self, level: usize) -> bool {
+        level > 0 && self.parts.levels.get(level).is_some_and(|grid| grid.empty > 0)
+    }
+
+    /// Maximum bytes of memory for a stored tile of a level while it is decoded. A tile may have
+    /// far more samples than are shown.
+    pub fn decoding(&self, level: usize) -> u64 {
+        self.parts.levels.get(level).map_or(0, Grid::decoding)
+    }
+
+    /// The same for an associated image.
+    pub fn associated_decoding(&self, name: &str) -> u64 {
+        self.parts.associated.get(name).map_or(0, Grid::decoding)
+    }
+
     /// Microns per pixel of level 0, along x and y.
     pub fn microns_per_pixel(&self) -> Option<(f64, f64)> {
         self.parts.microns
@@ -190,7 +220,8 @@ impl Slide {
     pub fn associated(&self, name: &str) -> Result<Option<Raster>> {
         let Some(grid) = self.parts.associated.get(name) else { return Ok(None) };
         let whole = Region { x: 0, y: 0, width: grid.width, height: grid.height };
-        self.assemble((grid, None), name, whole, (&Rendering::default(), &mut 0)).map(Some)
+        let mut drawing = Drawing { rendering: &Rendering::default(), left: 0 };
+        self.assemble(grid, None, name, whole, &mut drawing).map(Some)
     }
 
     /// A tile as stored, of a slide without channels, in the default plane.
@@ -211,16 +242,17 @@ impl Slide {
     pub fn tile_of(
         &self,
         level: usize,
-        (column, row): (u32, u32),
+        position: (u32, u32),
         rendering: &Rendering,
     ) -> Result<Tile> {
+        let (column, row) = position;
         let grid = self.grid(level)?;
         if column >= grid.columns() || row >= grid.rows() {
             return Err(Error::Argument(format!("level {level} has no tile {column}, {row}")));
         }
         self.check(rendering)?;
         let part = format!("level {level}");
-        self.drawn((grid, Some(level)), &part, (column, row), (rendering, &mut { DRAWN }))
+        self.drawn(grid, Some(level), &part, position, &mut Drawing::new(rendering))
     }
 
     /// The complete JPEG stored for exactly this region, if there is one: if the region is one tile
@@ -251,7 +283,7 @@ impl Slide {
         let is_whole = |jpeg: &Vec<u8>| {
             crate::jpeg::header(jpeg).is_some_and(|header| {
                 (header.width, header.height) == (region.width, region.height) && header.is_common
-            }) && !crate::jpeg::is_cut(jpeg)
+            })
         };
         Ok(jpeg.filter(is_whole))
     }
@@ -271,11 +303,11 @@ impl Slide {
     /// As [`read`](Self::read); also a plane or channel that does not exist.
     pub fn read_as(&self, level: usize, region: Region, rendering: &Rendering) -> Result<Raster> {
         self.check(rendering)?;
-        self.level(level, region, (rendering, &mut { DRAWN }))
+        self.level(level, region, &mut Drawing::new(rendering))
     }
 
-    fn level(&self, level: usize, region: Region, of: (&Rendering, &mut u64)) -> Result<Raster> {
-        self.assemble((self.grid(level)?, Some(level)), &format!("level {level}"), region, of)
+    fn level(&self, level: usize, region: Region, drawing: &mut Drawing<'_>) -> Result<Raster> {
+        self.assemble(self.grid(level)?, Some(level), &format!("level {level}"), region, drawing)
     }
 
     /// A region of level 0, scaled to `width` x `height` from the smallest level that is large
@@ -298,25 +330,28 @@ impl Slide {
         let down = f64::from(grid.height) / f64::from(main.height);
         let (left, top) = (region.x as f64 * across, region.y as f64 * down);
         let (wide, high) = (f64::from(region.width) * across, f64::from(region.height) * down);
-        let of = (&self.rendering(), &mut { DRAWN });
-        self.scaled(level, (left, top, wide, high), (width, height), of)
+        let rendering = self.rendering();
+        let mut drawing = Drawing::new(&rendering);
+        self.scaled(level, (left, top, wide, high), (width, height), &mut drawing)
     }
 
     /// A part of a level, from `left`, `top` on, scaled.
     fn scaled(
         &self,
         level: usize,
-        (left, top, wide, high): (f64, f64, f64, f64),
-        (width, height): (u32, u32),
-        of: (&Rendering, &mut u64),
+        part: (f64, f64, f64, f64),
+        size: (u32, u32),
+        drawing: &mut Drawing<'_>,
     ) -> Result<Raster> {
+        let (left, top, wide, high) = part;
+        let (width, height) = size;
         let whole = Region {
             x: left.floor() as i64,
             y: top.floor() as i64,
             width: (left - left.floor() + wide).ceil().max(1.0) as u32,
             height: (top - top.floor() + high).ceil().max(1.0) as u32,
         };
-        let raster = self.level(level, whole, of)?;
+        let raster = self.level(level, whole, drawing)?;
         let (left, top) = (left - left.floor(), top - top.floor());
         let wide = wide.min(f64::from(whole.width) - left);
         let high = high.min(f64::from(whole.height) - top);
@@ -332,9 +367,10 @@ impl Slide {
         &self,
         grid: &Grid,
         part: &str,
-        (column, row): (u32, u32),
+        position: (u32, u32),
         plane: Plane,
     ) -> Result<StoredTile> {
+        let (column, row) = position;
         let name = format!("{}: {part}, tile {column}, {row}", self.name);
         let mut tile = grid.tiles.tile(&self.limits, name, (column, row), plane)?;
         tile.layout.window = grid.layout.window;
@@ -344,28 +380,31 @@ impl Slide {
     /// A tile of a level or of an associated image, without channels.
     fn drawn(
         &self,
-        (grid, level): (&Grid, Option<usize>),
+        grid: &Grid,
+        level: Option<usize>,
         part: &str,
-        place: (u32, u32),
-        (rendering, drawn): (&Rendering, &mut u64),
+        position: (u32, u32),
+        drawing: &mut Drawing<'_>,
     ) -> Result<Tile> {
         match level {
             Some(_) if !self.parts.stack.channels.is_empty() => {
-                self.blend(grid, part, place, rendering).map(Tile::Blend)
+                self.blend(grid, part, position, drawing.rendering).map(Tile::Blend)
             }
-            _ => self.filled((grid, level), part, place, (rendering, drawn)).map(Tile::Stored),
+            _ => self.filled(grid, level, part, position, drawing).map(Tile::Stored),
         }
     }
 
     /// A tile, drawn from the next larger level if it is empty.
     fn filled(
         &self,
-        (grid, level): (&Grid, Option<usize>),
+        grid: &Grid,
+        level: Option<usize>,
         part: &str,
-        (column, row): (u32, u32),
-        (rendering, drawn): (&Rendering, &mut u64),
+        position: (u32, u32),
+        drawing: &mut Drawing<'_>,
     ) -> Result<StoredTile> {
-        let tile = self.stored(grid, part, (column, row), rendering.plane)?;
+        let tile = self.stored(grid, part, position, drawing.rendering.plane)?;
+        let (column, row) = position;
         let larger = level.and_then(|level| level.checked_sub(1));
         let Some(larger) = larger.filter(|_| tile.layout.codec == Codec::Absent && grid.empty > 0)
         else {
@@ -377,16 +416,16 @@ impl Slide {
         let height = tile.layout.height.min(grid.height - y);
         let across = f64::from(from.width) / f64::from(grid.width);
         let down = f64::from(from.height) / f64::from(grid.height);
-        let place = (f64::from(x) * across, f64::from(y) * down);
+        let position = (f64::from(x) * across, f64::from(y) * down);
         let size = (f64::from(width) * across, f64::from(height) * down);
         // The larger level may have empty tiles as well, and so on: all pixels read count.
-        let left = drawn.checked_sub((size.0.ceil() * size.1.ceil()) as u64);
-        *drawn = left.ok_or_else(|| Error::Limit {
+        let left = drawing.left.checked_sub((size.0.ceil() * size.1.ceil()) as u64);
+        drawing.left = left.ok_or_else(|| Error::Limit {
             name: tile.name.clone(),
             what: "it is empty, and so are too many tiles of larger levels".into(),
         })?;
-        let part = (place.0, place.1, size.0, size.1);
-        let pixels = self.scaled(larger, part, (width, height), (rendering, drawn))?;
+        let part = (position.0, position.1, size.0, size.1);
+        let pixels = self.scaled(larger, part, (width, height), drawing)?;
         let layout = Layout::of_bytes((tile.layout.width, tile.layout.height), Codec::Raw);
         let mut whole = Raster::white(layout.width, layout.height);
         whole.paste(&pixels, (width, height), 0, 0);
@@ -407,10 +446,11 @@ impl Slide {
 
     fn assemble(
         &self,
-        (grid, level): (&Grid, Option<usize>),
+        grid: &Grid,
+        level: Option<usize>,
         part: &str,
         region: Region,
-        (rendering, drawn): (&Rendering, &mut u64),
+        drawing: &mut Drawing<'_>,
     ) -> Result<Raster> {
         self.area(region.width, region.height)?;
         let mut raster = Raster::white(region.width, region.height);
@@ -424,8 +464,7 @@ impl Slide {
         let layout = grid.layout;
         for row in tiles(region.y, region.height, layout.height, grid.height) {
             for column in tiles(region.x, region.width, layout.width, grid.width) {
-                let of = (rendering, &mut *drawn);
-                let tile = self.drawn((grid, level), part, (column, row), of)?;
+                let tile = self.drawn(grid, level, part, (column, row), drawing)?;
                 let tile = tile.decode(&self.limits)?;
                 let (x, y) = (column * layout.width, row * layout.height);
                 let inside = (grid.width - x, grid.height - y);

@@ -52,7 +52,8 @@ impl StoredTile {
     /// The tile as a complete JPEG file, without decoding it; `None` if it is not stored as JPEG.
     ///
     /// # Errors
-    /// Bytes that are not a JPEG, or a JPEG of another size.
+    /// Bytes that are not a JPEG, and a JPEG of another size or without its end. Whether its data
+    /// suffice for all pixels shows only if it is decoded.
     pub fn jpeg(&self) -> Result<Option<Vec<u8>>> {
         if self.layout.codec != Codec::Jpeg {
             return Ok(None);
@@ -62,7 +63,7 @@ impl StoredTile {
         let whole = whole.map_err(|what| self.broken(what))?;
         let header =
             jpeg::header(&whole).ok_or_else(|| self.broken("its JPEG header is broken"))?;
-        let jpeg::Header { width, height, components, precision, .. } = header;
+        let jpeg::JpegHeader { width, height, components, precision, .. } = header;
         if width > self.layout.width || height > self.layout.height {
             return Err(self.broken(format!("its JPEG is {width} x {height}")));
         }
@@ -71,13 +72,16 @@ impl StoredTile {
             let what = format!("{components} components of {precision} bits");
             return Err(self.broken(format!("its JPEG has {what}, not {needed} of 8")));
         }
+        if jpeg::is_cut(&whole) {
+            return Err(self.broken("its JPEG has no end"));
+        }
         Ok(Some(whole))
     }
 
     /// Decodes the tile. The memory used is bounded by `limits` and the layout, whatever the bytes
     /// are.
     ///
-    /// A tile that exceeds the limits, and bytes that cannot be decoded.
+    /// # Errors
     /// A tile beyond the limits, and bytes that cannot be decoded.
     pub fn decode(&self, limits: &Limits) -> Result<Raster> {
         let Layout { width, height, codec, .. } = self.layout;
@@ -86,9 +90,6 @@ impl StoredTile {
             Codec::Absent => Raster::filled(width, height, self.layout.absent()),
             Codec::Jpeg => {
                 let whole = self.jpeg()?.unwrap_or_default();
-                if jpeg::is_cut(&whole) {
-                    return Err(self.broken("its JPEG has no end"));
-                }
                 let library = limits.turbojpeg.then(Library::get).and_then(std::result::Result::ok);
                 let raster = match library {
                     Some(library) => {
@@ -233,13 +234,13 @@ impl StoredTile {
         block.extend_from_slice(&MAGIC);
         block.extend_from_slice(&layout.width.to_le_bytes());
         block.extend_from_slice(&layout.height.to_le_bytes());
-        let place = |found: Option<usize>| found.unwrap_or(0) as u8;
+        let index = |position: Option<usize>| position.unwrap_or(0) as u8;
         block.extend([
-            place(Codec::ALL.iter().position(|codec| *codec == layout.codec)),
+            index(Codec::ALL.iter().position(|codec| *codec == layout.codec)),
             layout.colours.to_byte(),
-            place(Number::ALL.iter().position(|number| *number == layout.number)),
+            index(Number::ALL.iter().position(|number| *number == layout.number)),
             layout.bits,
-            place(Predictor::ALL.iter().position(|predictor| *predictor == layout.predictor)),
+            index(Predictor::ALL.iter().position(|predictor| *predictor == layout.predictor)),
             self.halvings as u8,
         ]);
         block.extend(layout.samples.to_le_bytes());

@@ -13,9 +13,9 @@ struct Authorities {
 fn authorities() -> &'static Authorities {
     static FOUND: OnceLock<Authorities> = OnceLock::new();
     FOUND.get_or_init(|| {
-        let found = rustls_native_certs::load_native_certs();
-        let owned = found.certs.iter().map(|der| Certificate::from_der(der).to_owned());
-        let wrong = found.errors.iter().map(|error| format!(": {error}")).collect();
+        let loaded = rustls_native_certs::load_native_certs();
+        let owned = loaded.certs.iter().map(|der| Certificate::from_der(der).to_owned());
+        let wrong = loaded.errors.iter().map(|error| format!(": {error}")).collect();
         Authorities { certificates: Arc::new(owned.collect()), wrong }
     })
 }

@@ -1,13 +1,12 @@
 //! Channels, focal planes and times in files written by other programs, compared with numpy.
 
-mod common;
-
-use common::cases::check;
-use common::seeds::{Files, tiff, zarr_2, zarr_channels};
+use crate::common::cases::check;
+use crate::common::seeds::{Files, tiff, zarr_2, zarr_channels};
 use seekwire_slides_image::{
     Error, Ink, Layer, Limits, MemorySource, Plane, Region, Rendering, Slide, Source, Store, Window,
 };
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[test]
 fn channels_of_ome_zarr_are_as_numpy_blends_them() {
@@ -66,7 +65,7 @@ fn counts_that_no_image_has_are_refused() {
     // An axis of unknown meaning.
     let error = image(r#""q", "c", "y", "x""#, "[2, 2, 64, 100]", "[1, 1, 64, 64]", "null");
     let error = error.err().unwrap().to_string();
-    assert!(error.contains("other than t, c, z, y and x, with 2 places"), "{error}");
+    assert!(error.contains("other than t, c, z, y and x, with 2 entries"), "{error}");
 }
 
 #[test]
@@ -99,8 +98,8 @@ fn settings_that_make_no_sense_are_as_if_they_were_not_there() {
         "[1, 1, 64, 64]",
         r#"{"channels": [{"color": "FF0000"}]}"#,
     );
-    let told = &slide.unwrap().properties()["zarr.Rendering"].clone();
-    assert_eq!(told, "not applied: it describes 1 channels, but there are 2");
+    let property = &slide.unwrap().properties()["zarr.Rendering"].clone();
+    assert_eq!(property, "not applied: it describes 1 channels, but there are 2");
 }
 
 #[test]
@@ -201,8 +200,8 @@ fn planes_that_a_tiff_does_not_have_are_not_shown() {
     ] {
         let slide = ome(pixels, data).unwrap();
         assert!(slide.channels().is_empty(), "{pixels}");
-        let told = &slide.properties()["tiff.NotShown"];
-        assert!(told.contains(what), "{pixels}: {told}");
+        let property = &slide.properties()["tiff.NotShown"];
+        assert!(property.contains(what), "{pixels}: {property}");
     }
     for (pixels, data, what) in [
         (r#"SizeZ="18446744073709551615""#, "", "no number of planes"),
@@ -225,8 +224,52 @@ fn planes_that_a_tiff_does_not_have_are_not_shown() {
         <TiffData IFD="0" FirstC="0"><UUID FileName="x.tif">b</UUID></TiffData>
         <TiffData IFD="0" FirstC="1"><UUID FileName="y.tif">a</UUID></TiffData></Pixels></Image></OME>"#;
     let slide = described(elsewhere).unwrap();
-    let told = &slide.properties()["tiff.NotShown"];
-    assert!(told.contains("1 other channels, which may be in other files: x.tif"), "{told}");
+    assert_eq!(
+        slide.properties()["tiff.NotShown"],
+        "1 other channels, which may be in other files"
+    );
+}
+
+#[test]
+fn images_in_other_files_of_a_set_are_not_taken_from_this_one() {
+    let image = |name: &str, side: u32, file: &str| {
+        format!(
+            r#"<Image Name="{name}"><Pixels SizeX="{side}" SizeY="{side}" Type="uint8">
+                <TiffData IFD="0">{file}</TiffData></Pixels></Image>"#
+        )
+    };
+    let file = |name: &str, uuid: &str| format!(r#"<UUID FileName="/doe/{name}">{uuid}</UUID>"#);
+    let [a, b] = [file("hostile.tif", "A"), file("other.tif", "B")];
+    let set =
+        |root: &str, images: &[String]| described(&format!("<OME{root}>{}</OME>", images.concat()));
+    let both = [image("scan", 64, &a), image("label image", 64, &b)];
+    for root in [r#" UUID="A""#, ""] {
+        let slide = set(root, &both).unwrap();
+        assert_eq!(slide.associated_names().count(), 0);
+        assert_eq!(slide.properties()["ome.Name"], "scan");
+        assert_eq!(slide.properties()["tiff.NotShown"], "image 1: in another file");
+    }
+    let turned = [image("scan", 64, &b), image("label image", 64, &a)];
+    for (root, images) in [(r#" UUID="B""#, &both), (r#" UUID="A""#, &turned), ("", &turned)] {
+        let error = set(root, images).err().unwrap().to_string();
+        assert!(error.contains("without the slide: image 0: in another file"), "{error}");
+    }
+    // Only the first image is of the only directory, and only if it has that size.
+    for (label, why) in [
+        (image("label", 64, ""), "image 1: of the same directory as image 0"),
+        (image("label", 32, ""), "image 1: of the same directory"),
+        (image("label", 32, &b), "image 1: in another file"),
+    ] {
+        let slide = set(r#" UUID="A""#, &[image("scan", 64, &a), label]).unwrap();
+        assert_eq!(slide.associated_names().count(), 0);
+        let property = &slide.properties()["tiff.NotShown"];
+        assert!(property.starts_with(why), "{property}");
+    }
+    let error = set("", &[image("scan", 65, ""), image("label", 64, "")]).err().unwrap();
+    let what = "image 0: 65 x 65 pixels, but its directory has 64 x 64";
+    assert!(error.to_string().contains(what), "{error}");
+    // A set of one file may have been renamed.
+    assert!(set("", &[image("scan", 64, &file("before.tif", "C"))]).is_ok());
 }
 
 #[test]
@@ -240,8 +283,8 @@ fn stacks_of_imagej_that_are_not_there_are_one_image() {
     ] {
         let slide = described(&format!("ImageJ=1.54f\n{words}\n")).unwrap();
         assert!(slide.channels().is_empty() && slide.planes() == (1, 1), "{words}");
-        let told = &slide.properties()["tiff.NotShown"];
-        assert!(told.contains(what), "{words}: {told}");
+        let property = &slide.properties()["tiff.NotShown"];
+        assert!(property.contains(what), "{words}: {property}");
     }
     let slide = described("ImageJ=1.54f\nmin=5\nmax=50\n").unwrap();
     assert_eq!(slide.channels()[0].ink.window, Window::new(5.0, 50.0).unwrap());
@@ -249,6 +292,51 @@ fn stacks_of_imagej_that_are_not_there_are_one_image() {
         let slide = described(&format!("ImageJ=1.54f\n{words}\n")).unwrap();
         assert!(slide.channels().is_empty(), "{words}");
     }
+}
+
+/// Counts how often a chunk is opened.
+struct Counted(Memory, Arc<AtomicUsize>);
+
+impl Store for Counted {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn open(&self, key: &str) -> Result<Option<Arc<dyn Source>>, Error> {
+        self.1.fetch_add(usize::from(key.starts_with("0/c")), Ordering::Relaxed);
+        self.0.open(key)
+    }
+}
+
+#[test]
+fn chunks_of_many_channels_are_decompressed_a_few_times_only() {
+    // 4096 chunks of 134 MB each, all in the same hundred kilobytes.
+    let array = r#"{"zarr_format": 3, "node_type": "array", "shape": [256, 255, 1024, 1024],
+        "data_type": "float64", "chunk_grid": {"name": "regular",
+            "configuration": {"chunk_shape": [256, 255, 1024, 1024]}},
+        "chunk_key_encoding": {"name": "default"}, "fill_value": 0,
+        "codecs": [{"name": "sharding_indexed", "configuration": {
+            "chunk_shape": [256, 255, 16, 16],
+            "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "zstd"}],
+            "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}]}}]}"#;
+    let group = r#"{"zarr_format": 3, "node_type": "group", "attributes": {"ome": {"multiscales": [
+        {"axes": ["c", "z", "y", "x"], "datasets": [{"path": "0"}]}]}}}"#;
+    let frame = zstd::bulk::compress(&vec![0; 256 * 255 * 16 * 16 * 8], 1).unwrap();
+    let mut shard = frame.clone();
+    for word in [0, frame.len() as u64].repeat(4096) {
+        shard.extend(word.to_le_bytes());
+    }
+    let mut files = Files::new();
+    files.insert("zarr.json".into(), group.into());
+    files.insert("0/zarr.json".into(), array.into());
+    files.insert("0/c/0/0/0/0".into(), shard);
+    let opened = Arc::new(AtomicUsize::new(0));
+    let store = Counted(Memory(files), Arc::clone(&opened));
+    let slide = Slide::from_store(store, Limits::default()).unwrap();
+    assert_eq!(slide.channels().len(), 256);
+    assert_eq!(slide.channels()[255].ink.window, Window::new(0.0, 1.0).unwrap());
+    assert!(opened.load(Ordering::Relaxed) < 8, "{opened:?}");
+    assert!(slide.decoding(0) > 256 * 255 * 16 * 16 * 8);
 }
 
 #[test]

@@ -2,9 +2,7 @@
 //! pixels, or is as near as its lossy compression lets decoders be, or is refused for the reason in
 //! tables/corpus. With `BLESS=1` in the environment, that table is rewritten.
 
-mod common;
-
-use common::{make, psnr, run};
+use crate::common::{make, psnr, run};
 use image::RgbImage;
 use seekwire_slides_image::{Error, Limits, Raster, Region, Slide};
 use serde_json::Value;
@@ -29,45 +27,45 @@ fn images_of_others_are_as_other_readers_see_them_or_refused() {
     let index = std::fs::read(directory.path().join("index.json")).unwrap();
     let index: Vec<Value> = serde_json::from_slice(&index).unwrap();
 
-    let (mut found, mut wrong) = (Outcomes::new(), Vec::new());
+    let (mut outcomes, mut wrong) = (Outcomes::new(), Vec::new());
     for of in &index {
         let path = of["path"].as_str().unwrap();
         match both(&corpus.join(path), of) {
-            Ok(outcome) => _ = found.insert(path.to_owned(), outcome),
+            Ok(outcome) => _ = outcomes.insert(path.to_owned(), outcome),
             Err(what) => wrong.push(format!("{path}: {what}")),
         }
     }
-    println!("{}", reasons(&found));
+    println!("{}", reasons(&outcomes));
     assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
 
     let table = root.join("tests/tables/corpus");
     if std::env::var_os("BLESS").is_some() {
-        let lines = found.iter().map(|(path, outcome)| format!("{path}\t{outcome}\n"));
+        let lines = outcomes.iter().map(|(path, outcome)| format!("{path}\t{outcome}\n"));
         std::fs::write(&table, lines.collect::<String>()).unwrap();
     }
-    let known = std::fs::read_to_string(&table).unwrap();
-    let pairs = known.lines().map(|line| line.split_once('\t').unwrap());
-    let known: Outcomes = pairs.map(|(path, of)| (path.to_owned(), of.to_owned())).collect();
-    let paths = known.keys().chain(found.keys().filter(|path| !known.contains_key(*path)));
+    let expected = std::fs::read_to_string(&table).unwrap();
+    let pairs = expected.lines().map(|line| line.split_once('\t').unwrap());
+    let expected: Outcomes = pairs.map(|(path, of)| (path.to_owned(), of.to_owned())).collect();
+    let paths = expected.keys().chain(outcomes.keys().filter(|path| !expected.contains_key(*path)));
     let differing: Vec<String> = paths
-        .filter(|path| found.get(*path) != known.get(*path))
-        .map(|path| format!("{path}: {:?}, not {:?}", found.get(path), known.get(path)))
+        .filter(|path| outcomes.get(*path) != expected.get(*path))
+        .map(|path| format!("{path}: {:?}, not {:?}", outcomes.get(path), expected.get(path)))
         .collect();
     let help = "with BLESS=1, this test writes tests/tables/corpus anew";
     assert!(differing.is_empty(), "{}\n{help}", differing.join("\n"));
 
     let page = std::fs::read_to_string(root.join("../docs/slides.md")).unwrap();
     let missing: Vec<String> =
-        summary(&found).into_iter().filter(|row| !page.contains(row)).collect();
+        summary(&outcomes).into_iter().filter(|row| !page.contains(row)).collect();
     assert!(missing.is_empty(), "slides/docs/slides.md lacks:\n{}", missing.join("\n"));
 }
 
 /// The outcome for an image: `exact`, `near`, or the reason why it is refused. If libjpeg-turbo may
 /// decode the image, the result must be at least as near. A wrong image is an error.
-fn both(place: &Path, of: &Value) -> Result<String, String> {
-    let own = outcome(place, of, false)?;
+fn both(path: &Path, of: &Value) -> Result<String, String> {
+    let own = outcome(path, of, false)?;
     if of["lossy"] == true && !own.starts_with("refused") {
-        let fast = outcome(place, of, true)?;
+        let fast = outcome(path, of, true)?;
         if fast.starts_with("refused") {
             return Err(format!("{own}, but {fast} by libjpeg-turbo"));
         }
@@ -75,13 +73,13 @@ fn both(place: &Path, of: &Value) -> Result<String, String> {
     Ok(own)
 }
 
-fn outcome(place: &Path, of: &Value, turbojpeg: bool) -> Result<String, String> {
+fn outcome(path: &Path, of: &Value, turbojpeg: bool) -> Result<String, String> {
     let refused = |error: Error| {
-        let text = error.to_string().replace(&format!("{}: ", place.display()), "");
+        let text = error.to_string().replace(&format!("{}: ", path.display()), "");
         let text = text.replace(" (OpenSlide, which may read it, is not allowed)", "");
         Ok(format!("refused: {text}"))
     };
-    let slide = Slide::open(place.to_str().unwrap(), Limits { turbojpeg, ..Limits::default() });
+    let slide = Slide::open(path.to_str().unwrap(), Limits { turbojpeg, ..Limits::default() });
     let slide = match slide {
         Ok(slide) => slide,
         Err(error) => return refused(error),
@@ -123,8 +121,8 @@ fn outcome(place: &Path, of: &Value, turbojpeg: bool) -> Result<String, String> 
 }
 
 fn read(slide: &Slide, level: usize) -> Result<Raster, Error> {
-    let found = slide.levels()[level];
-    slide.read(level, Region { x: 0, y: 0, width: found.width, height: found.height })
+    let size = slide.levels()[level];
+    slide.read(level, Region { x: 0, y: 0, width: size.width, height: size.height })
 }
 
 fn kind(path: &str) -> &'static str {
@@ -138,10 +136,10 @@ fn kind(path: &str) -> &'static str {
 
 /// The rows of the table in slides/docs/slides.md: for each format, the number of images with each
 /// outcome.
-fn summary(found: &Outcomes) -> Vec<String> {
+fn summary(outcomes: &Outcomes) -> Vec<String> {
     let mut counts: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
-    for (path, outcome) in found {
-        let place = match outcome.as_str() {
+    for (path, outcome) in outcomes {
+        let column = match outcome.as_str() {
             "exact" => 1,
             "near" => 2,
             _ => 3,
@@ -149,7 +147,7 @@ fn summary(found: &Outcomes) -> Vec<String> {
         for kind in [kind(path), "all"] {
             let counts = counts.entry(kind).or_default();
             counts[0] += 1;
-            counts[place] += 1;
+            counts[column] += 1;
         }
     }
     let row = |(kind, [all, exact, near, refused]): (&str, [usize; 4])| {
@@ -159,12 +157,12 @@ fn summary(found: &Outcomes) -> Vec<String> {
 }
 
 /// The same with each reason, for the test's output.
-fn reasons(found: &Outcomes) -> String {
+fn reasons(outcomes: &Outcomes) -> String {
     let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
-    for (path, outcome) in found {
+    for (path, outcome) in outcomes {
         *counts.entry((kind(path), outcome)).or_default() += 1;
     }
-    let mut text = format!("{} images\n", found.len());
+    let mut text = format!("{} images\n", outcomes.len());
     for ((kind, outcome), count) in counts {
         let _ = writeln!(text, "{count:5} {kind:10} {outcome}");
     }

@@ -1,9 +1,7 @@
 //! DICOM slides that pydicom makes from the tiles of a TIFF, compared with that TIFF and with
 //! pydicom's own reading.
 
-mod common;
-
-use common::{aperio, base, make, make_of, open, vips, whole};
+use crate::common::{aperio, base, make, make_of, open, vips, whole};
 use seekwire_slides_image::{Codec, Colours, Instance, Layout, Limits, Region, Slide, StoredTile};
 use seekwire_slides_image::{FileSource, sniff};
 use serde_json::{Value, json};
@@ -11,11 +9,13 @@ use std::path::Path;
 
 /// Writes the tiles of a level as frames, each to a file, and returns their description.
 fn frames(slide: &Slide, level: usize, directory: &Path) -> Value {
-    let found = slide.levels()[level];
+    let level_size = slide.levels()[level];
     let directory = directory.join(format!("frames-{level}"));
     std::fs::create_dir(&directory).unwrap();
-    let (columns, rows) =
-        (found.width.div_ceil(found.tile_width), found.height.div_ceil(found.tile_height));
+    let (columns, rows) = (
+        level_size.width.div_ceil(level_size.tile_width),
+        level_size.height.div_ceil(level_size.tile_height),
+    );
     let mut layout = None;
     for number in 0..columns * rows {
         let tile = slide.tile(level, number % columns, number / columns).unwrap();
@@ -30,8 +30,8 @@ fn frames(slide: &Slide, level: usize, directory: &Path) -> Value {
     };
     json!({
         "frames": directory, "jpeg": codec == Codec::Jpeg, "photometric": photometric,
-        "samples": samples, "bits": bits, "tile": [found.tile_width, found.tile_height],
-        "size": [found.width, found.height], "kind": "VOLUME", "organization": "TILED_FULL",
+        "samples": samples, "bits": bits, "tile": [level_size.tile_width, level_size.tile_height],
+        "size": [level_size.width, level_size.height], "kind": "VOLUME", "organization": "TILED_FULL",
         "table": "basic", "study": "1.2.826.0.1.1", "series": "1.2.826.0.1.2",
     })
 }
@@ -72,7 +72,7 @@ fn a_series_is_the_tiff_that_it_was_made_of() {
     std::fs::create_dir(&series).unwrap();
     let file = |name: &str| series.join(name);
     // The largest in two files, the next without some of its tiles and in another order, and all
-    // three ways to find a frame.
+    // three methods to find a frame.
     let parts = json!({"concatenation": "1.2.826.0.1.3", "spacing": ["0.0006", "0.0005"]});
     let large = with(large, parts);
     make_dicom(
@@ -224,12 +224,14 @@ fn pixels_of_all_kinds_are_read_native_and_in_rle() {
     ];
     let mut made = Vec::new();
     for (name, _, changes) in &rows {
-        let place = directory.join(name);
-        std::fs::create_dir(&place).unwrap();
+        let directory_path = directory.join(name);
+        std::fs::create_dir(&directory_path).unwrap();
         let tiff = open(&directory.join(format!("{name}.tif")));
-        let of = with(frames(&tiff, 0, &place), json!({"file": place.join("native")}));
+        let of =
+            with(frames(&tiff, 0, &directory_path), json!({"file": directory_path.join("native")}));
         let of = with(of, changes.clone());
-        let rle = json!({"file": place.join("rle"), "rle": true, "series": "1.2.826.0.1.5"});
+        let rle =
+            json!({"file": directory_path.join("rle"), "rle": true, "series": "1.2.826.0.1.5"});
         made.push(with(of.clone(), rle));
         made.push(of);
     }
@@ -265,9 +267,9 @@ fn the_tiles_of_a_real_slide_are_the_same_in_dicom() {
     let real = open(&aperio());
     let of = frames(&real, 0, directory);
     let one = |name: &str, changes: Value| {
-        let place =
+        let position =
             json!({"file": directory.join(name), "series": format!("1.2.826.{}", name.len())});
-        with(with(of.clone(), place), changes)
+        with(with(of.clone(), position), changes)
     };
     make_dicom(
         directory,

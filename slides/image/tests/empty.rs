@@ -1,8 +1,6 @@
 //! Tiles without bytes in the file.
 
-mod common;
-
-use common::{make, open, psnr, whole};
+use crate::common::{make, open, psnr, whole};
 use seekwire_slides_image::{Limits, Slide};
 
 #[test]
@@ -12,6 +10,7 @@ fn empty_tiles_are_drawn_from_the_next_larger_level() {
     let file = directory.path().join("scattered.tif");
     let ours = open(&file);
     assert_eq!(ours.empty_tiles(), [1, 3, 2]);
+    assert_eq!([0, 1, 2, 3].map(|level| ours.draws(level)), [false, true, true, false]);
     let limits = Limits { openslide: true, ..Limits::default() };
     let theirs = Slide::through_openslide(&file, limits).unwrap();
     for level in 0..3 {

@@ -1,9 +1,7 @@
 //! Malformed and malicious files: each gives an error, within the limits.
 
-mod common;
-
-use common::aperio;
-use common::seeds::{Entry, LONG, SHORT, tiff};
+use crate::common::aperio;
+use crate::common::seeds::{Entry, LONG, SHORT, tiff};
 use seekwire_slides_image::{Error, Limits, MemorySource, Region, Slide, StoredTile};
 
 fn open(bytes: Vec<u8>) -> Result<Slide, Error> {
@@ -27,7 +25,7 @@ fn what_is_wrong_is_said() {
         (&[(322, LONG, 1, million), (323, LONG, 1, million)], 0, "beyond the limit"),
         (&[(322, LONG, 1, 0)], 0, "tiles without pixels"),
         (&[(256, LONG, 1, 0)], 0, "without pixels"),
-        (&[(256, LONG, 1, 6400)], 0, "places of only 1"),
+        (&[(256, LONG, 1, 6400)], 0, "offsets of only 1"),
         (&[(324, LONG, u32::MAX, 8)], 0, "beyond the limit"),
         (&[(324, LONG, 1000, 4000)], 0, "the file ends"),
         (&[(324, 99, 1, 8)], 0, "not a number"),
@@ -81,8 +79,8 @@ fn tables_of_many_directories_count_together() {
     const COUNT: u32 = 8;
     // The tables of each begin `step` bytes after those of the previous one.
     let open = |step: u32| {
-        let below = |place| {
-            let jpeg = [(254, LONG, 1, 1), (259, SHORT, 1, 7), (347, 7, LENGTH, place)];
+        let below = |offset| {
+            let jpeg = [(254, LONG, 1, 1), (259, SHORT, 1, 7), (347, 7, LENGTH, offset)];
             tiff(&jpeg, 0, &[1])[8..].to_vec()
         };
         let size = below(0).len() as u32;
@@ -101,7 +99,7 @@ fn tables_of_many_directories_count_together() {
         let limits = Limits { tables: 4 << 20, ..Limits::default() };
         Slide::from_source(MemorySource::new("hostile.tif", tiff(&main, 0, &rest)), limits)
     };
-    // Tables at the same place count once.
+    // Tables at the same offset count once.
     assert!(open(0).is_ok());
     let error = open(1).err().unwrap();
     assert!(matches!(error, Error::Limit { .. }), "{error}");
@@ -130,15 +128,15 @@ fn a_colour_profile_has_a_limit_of_its_own() {
     assert_eq!(of(most).unwrap().icc().map(<[u8]>::len), Some(most as usize));
     let slide = of(most + 1).unwrap();
     assert_eq!(slide.icc(), None);
-    let told = &slide.properties()["tiff.ColourProfile"];
-    assert_eq!(told, "not applied: it has 4194305 bytes, of 4194304 at most");
+    let property = &slide.properties()["tiff.ColourProfile"];
+    assert_eq!(property, "not applied: it has 4194305 bytes, of 4194304 at most");
 }
 
 #[test]
 fn what_is_not_applied_or_elsewhere_is_said() {
     let slide = open(tiff(&[(274, SHORT, 1, 6)], 0, &[7; 4096])).unwrap();
-    let told = &slide.properties()["tiff.Orientation"];
-    assert_eq!(told, "6: not applied, the image is shown as it is stored");
+    let property = &slide.properties()["tiff.Orientation"];
+    assert_eq!(property, "6: not applied, the image is shown as it is stored");
     let xml = b"<OME><BinaryOnly MetadataFile=\"a.companion.ome\"/></OME>\0";
     let entries = [(270, 2, xml.len() as u32, 8 + 2 + 12 * 10 + 4)];
     let error = open(tiff(&entries, 0, xml)).err().unwrap().to_string();

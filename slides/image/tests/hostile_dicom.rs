@@ -1,8 +1,8 @@
 //! Malformed and malicious DICOM: each gives an error, within the limits.
 
-mod common;
-
-use common::seeds::{Dataset, JPEG, NATIVE, RLE, encapsulated, head, jpeg, native, sequence};
+use crate::common::seeds::{
+    Dataset, JPEG, NATIVE, RLE, encapsulated, head, jpeg, native, sequence,
+};
 use seekwire_slides_image::{Error, Limits, MemorySource, Region, Slide};
 use std::os::unix::fs::symlink;
 
@@ -81,8 +81,8 @@ fn what_is_wrong_is_said() {
     let source = MemorySource::new("hostile.dcm", changed(|_| {}));
     let slide = Slide::from_source(source, Limits { profile: 7, ..Limits::default() }).unwrap();
     assert_eq!(slide.icc(), None);
-    let told = &slide.properties()["dicom.ColourProfile"];
-    assert_eq!(told, "not applied: it has 8 bytes, of 7 at most");
+    let property = &slide.properties()["dicom.ColourProfile"];
+    assert_eq!(property, "not applied: it has 8 bytes, of 7 at most");
 
     let mut far = Dataset::sparse(true);
     far.long(0x0048_0006, 64);
@@ -101,7 +101,7 @@ fn what_is_wrong_is_said() {
         (&native(2 * 64 * 64), "do not match the transfer syntax"),
         (&loops, "not in order"),
         (&beyond, "beyond the end"),
-        (&few, "places of 1 frames"),
+        (&few, "offsets of 1 frames"),
         (&head(0x7fe0_0010, "OB", u32::MAX), "the file ends"),
     ] {
         let error = open(Dataset::slide().file(JPEG, pixels)).err();
@@ -114,6 +114,33 @@ fn what_is_wrong_is_said() {
     for syntax in ["1.2.840.10008.1.2", "1.2.840.10008.1.2.2", "1.2.840.10008.1.2.1.99", "1.2.3"] {
         let error = open(Dataset::slide().file(syntax, &native(8192))).err().unwrap();
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+    }
+}
+
+#[test]
+fn frames_in_jpeg_that_end_too_early_are_errors() {
+    let whole = jpeg();
+    let (data, end) = whole.split_at(whole.len() - 2);
+    // A mark of the end in a segment before the scan.
+    let mut marked = whole[..2].to_vec();
+    marked.extend([0xff, 0xe1, 0, 4, 0xff, 0xd9]);
+    marked.extend(&whole[2..whole.len() - 8]);
+    let cut = [&data[..data.len() - 6], end].concat();
+    for turbojpeg in [false, true] {
+        let opened = |frame: &[u8]| {
+            let limits = Limits { turbojpeg, ..Limits::default() };
+            let file = Dataset::slide().file(JPEG, &encapsulated(&[frame, frame], true));
+            Slide::from_source(MemorySource::new("hostile.dcm", file), limits).unwrap()
+        };
+        assert_eq!(read(&opened(&whole)).unwrap(), vec![128; 100 * 64 * 3]);
+        for (frame, why) in [(data, "has no end"), (&marked, "has no end"), (&cut, "tile 0, 0")] {
+            let slide = opened(frame);
+            let error = read(&slide).unwrap_err().to_string();
+            assert!(error.contains(why), "{turbojpeg}: {error}");
+            // Such a tile is not sent as it is stored.
+            let tile = slide.dicom().unwrap().instance("1.2.3").unwrap().tile(1).unwrap();
+            assert_eq!(tile.jpeg().is_err(), why == "has no end", "{turbojpeg}");
+        }
     }
 }
 

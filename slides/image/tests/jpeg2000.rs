@@ -1,10 +1,8 @@
 //! JPEG 2000 in TIFF, Aperio SVS and DICOM, compared with OpenJPEG; malformed streams, and streams
 //! that need more resources than they may have.
 
-mod common;
-
-use common::seeds::{self, SHORT};
-use common::{make, make_of, open, run, vips, whole};
+use crate::common::seeds::{self, SHORT};
+use crate::common::{make, make_of, open, run, vips, whole};
 use seekwire_slides_image::{Codec, Error, Limits, MemorySource, Raster, Region, Result, Slide};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -118,7 +116,7 @@ fn frames_are_as_openjpeg_decodes_them() {
 fn a_codestream_in_several_tiles_is_put_together() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
-    common::base(directory);
+    crate::common::base(directory);
     // Not a multiple of the tile size in either direction.
     vips(directory, "extract_area base.v even.v 0 0 208 176");
     vips(directory, "jp2ksave even.v made.jp2 --lossless --tile-width 64 --tile-height 48");
@@ -128,26 +126,27 @@ fn a_codestream_in_several_tiles_is_put_together() {
     let slide = colours((208, 176), stream).unwrap();
     let all = Region { x: 0, y: 0, width: 208, height: 176 };
     assert_eq!(
-        common::psnr(&slide.read(0, all).unwrap(), &common::ppm(directory, "even.v")),
+        crate::common::psnr(&slide.read(0, all).unwrap(), &crate::common::ppm(directory, "even.v")),
         f64::INFINITY
     );
     // The same in a JPEG 2000 file.
     let error = colours((208, 176), &file).unwrap().read(0, all).unwrap_err();
     assert!(error.to_string().contains("a file of JPEG 2000 (JP2), not a codestream"), "{error}");
     // A missing tile would be grey.
-    let places: Vec<usize> =
+    let offsets: Vec<usize> =
         (0..stream.len() - 4).filter(|at| stream[*at..*at + 4] == [0xff, 0x90, 0, 10]).collect();
-    assert_eq!(places.len(), 16);
+    assert_eq!(offsets.len(), 16);
     for without in [0, 7, 15] {
-        let end = places.get(without + 1).copied().unwrap_or(stream.len() - 2);
-        let rest = [&stream[..places[without]], &stream[end..]].concat();
+        let end = offsets.get(without + 1).copied().unwrap_or(stream.len() - 2);
+        let rest = [&stream[..offsets[without]], &stream[end..]].concat();
         let error = colours((208, 176), &rest).unwrap().read(0, all).unwrap_err();
         assert!(error.to_string().contains("some of its tiles are missing"), "{error}");
     }
 }
 
 /// One tile of red, green and blue.
-fn colours((width, height): (u32, u32), stream: &[u8]) -> Result<Slide> {
+fn colours(size: (u32, u32), stream: &[u8]) -> Result<Slide> {
+    let (width, height) = size;
     let size = [(256, width), (257, height), (322, width), (323, height)];
     let size = size.map(|(tag, side)| (tag, seeds::LONG, 1, side));
     let of = [(259, SHORT, 1, 34712), (262, SHORT, 1, 2), (277, SHORT, 1, 3)];
@@ -164,7 +163,7 @@ fn shown(stream: &[u8]) -> Result<Raster> {
     Slide::from_source(MemorySource::new("grey.tif", bytes), limits)?.read(0, AREA)
 }
 
-/// The waves with other bytes at a place.
+/// The waves with other bytes at an offset.
 fn changed(at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut stream = seeds::jpeg_2000();
     stream[at..at + bytes.len()].copy_from_slice(bytes);
@@ -313,7 +312,7 @@ fn broken_codestreams_take_little_memory() {
     let output = run(Command::new("sh")
         .args(["-c", run_bounded])
         .arg(own)
-        .args(["--exact", "--ignored", "--nocapture", "read_broken_codestreams"])
+        .args(["--exact", "--ignored", "--nocapture", "jpeg2000::read_broken_codestreams"])
         .args(["--test-threads", "1"])
         .env(BOUNDED, "1"));
     assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
@@ -326,10 +325,10 @@ fn read_broken_codestreams() {
     let stream = seeds::jpeg_2000();
     // The decoder is expected to panic often.
     std::panic::set_hook(Box::new(|_| {}));
-    let look = |stream: &[u8], told: String| match shown(stream) {
-        Ok(raster) => assert_eq!((raster.width(), raster.height()), (64, 64), "{told}"),
+    let look = |stream: &[u8], what: String| match shown(stream) {
+        Ok(raster) => assert_eq!((raster.width(), raster.height()), (64, 64), "{what}"),
         Err(Error::Tile { .. }) => {}
-        Err(error) => panic!("{told}: {error:?}"),
+        Err(error) => panic!("{what}: {error:?}"),
     };
     for at in 0..stream.len() {
         for change in [0x01, 0x10, 0x55, 0x80, 0xff] {
@@ -355,11 +354,11 @@ fn read_broken_codestreams() {
         let bytes = seeds::tiff(&[&size[..], &[(259, SHORT, 1, 34712)]].concat(), 0, &large);
         let limits = Limits { tile_pixels: 1 << 22, ..Limits::default() };
         let slide = Slide::from_source(MemorySource::new("large.tif", bytes), limits).unwrap();
-        let told = format!("{levels} levels, {layers} layers, {precinct}, {block}");
+        let what = format!("{levels} levels, {layers} layers, {precinct}, {block}");
         let error = slide.read(0, AREA).unwrap_err().to_string();
-        assert!(error.contains("its JPEG 2000: "), "{told}: {error}");
+        assert!(error.contains("its JPEG 2000: "), "{what}: {error}");
         if precinct == 0x11 || block == 0 {
-            assert!(error.contains("its precincts and code-blocks may take"), "{told}: {error}");
+            assert!(error.contains("its precincts and code-blocks may take"), "{what}: {error}");
         }
     }
     // A strip of many small code-blocks, whose tag trees are much larger than their contents.

@@ -1,8 +1,6 @@
 //! TIFF in random layouts, compared with tifffile.
 
-mod common;
-
-use common::{base, make, open, ppm, psnr, vips, whole};
+use crate::common::{base, make, open, ppm, psnr, vips, whole};
 use seekwire_slides_image::{Limits, Region, Slide};
 use std::path::Path;
 
@@ -21,14 +19,14 @@ fn random_layouts_are_as_tifffile_reads_them() {
     for number in 0..LAYOUTS {
         let file = directory.path().join(format!("{number}.tif"));
         let layout = std::fs::read_to_string(file.with_extension("json")).unwrap();
-        let told = format!("SEEKWIRE_TEST_SEED={seed}, file {number}: {layout}");
+        let what = format!("SEEKWIRE_TEST_SEED={seed}, file {number}: {layout}");
         let slide = Slide::open(file.to_str().unwrap(), Limits::default());
-        let slide = slide.unwrap_or_else(|error| panic!("{error}; {told}"));
+        let slide = slide.unwrap_or_else(|error| panic!("{error}; {what}"));
         let ours = whole(&slide, 0);
         let theirs = std::fs::read(file.with_extension("rgb")).unwrap();
-        assert_eq!(ours.pixels().len(), theirs.len(), "{told}");
+        assert_eq!(ours.pixels().len(), theirs.len(), "{what}");
         let most = ours.pixels().iter().zip(&theirs).map(|(one, other)| one.abs_diff(*other)).max();
-        assert_eq!(most, Some(0), "{told}");
+        assert_eq!(most, Some(0), "{what}");
     }
 }
 

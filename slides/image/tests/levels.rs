@@ -1,8 +1,6 @@
 //! Levels in TIFF: labels, masks and thumbnails are never mistaken for levels.
 
-mod common;
-
-use common::{make, open, whole};
+use crate::common::{make, open, whole};
 use seekwire_slides_image::{Raster, Region};
 use serde_json::Value;
 use sha2::{Digest, Sha256};

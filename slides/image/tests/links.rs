@@ -1,11 +1,9 @@
 //! Symbolic links in slides that are directories: they are followed only as far as allowed.
 
-mod common;
-
-use common::open;
-use common::seeds::{Dataset, NATIVE, native, zarr_2};
+use crate::common::open;
+use crate::common::seeds::{Dataset, NATIVE, native, zarr_2};
 use rustix::fs::{CWD, Mode, mkfifoat};
-use seekwire_slides_image::{Error, FileSource, Heading, Limits, Region, Slide};
+use seekwire_slides_image::{DatasetSummary, Error, FileSource, Limits, Region, Slide};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -33,12 +31,12 @@ fn chunks_are_inside_of_the_directory_or_of_a_larger_one() {
         fs::write(file, &bytes).unwrap();
     }
     let chunk = image.join("0/1.0.0");
-    let lead_to = |place: &Path| {
+    let lead_to = |path: &Path| {
         fs::remove_file(&chunk).unwrap();
-        symlink(place, &chunk).unwrap();
+        symlink(path, &chunk).unwrap();
     };
-    for place in ["secret", "root/beside"] {
-        fs::write(outer.join(place), [77; 64 * 64]).unwrap();
+    for path in ["secret", "root/beside"] {
+        fs::write(outer.join(path), [77; 64 * 64]).unwrap();
     }
     // To another chunk.
     lead_to(Path::new("0.0.0"));
@@ -50,8 +48,8 @@ fn chunks_are_inside_of_the_directory_or_of_a_larger_one() {
     let error = read(&open(&image)).unwrap_err();
     assert!(error.contains("leads out of the directory"), "{error}");
 
-    for place in [outer.join("secret"), Path::new("../../../secret").to_owned()] {
-        lead_to(&place);
+    for path in [outer.join("secret"), Path::new("../../../secret").to_owned()] {
+        lead_to(&path);
         let error = read(&within(&root).unwrap()).unwrap_err();
         assert!(error.contains("0/1.0.0: a symbolic link"), "{error}");
     }
@@ -75,35 +73,40 @@ fn files_of_a_series_are_inside_of_the_directory_or_of_a_larger_one() {
     let root = outer.join("root");
     let series = root.join("series");
     fs::create_dir_all(&series).unwrap();
-    let instance = |uid: &str, width: u32| {
+    let instance = |uid: &str, (width, height): (u32, u32)| {
         let mut dataset = Dataset::slide();
         dataset.set(0x0008_0018, "UI", uid.as_bytes());
         dataset.long(0x0048_0006, width);
+        dataset.long(0x0048_0007, height);
         dataset.file(NATIVE, &native(2 * 64 * 64))
     };
-    fs::write(series.join("a"), instance("1.2.3", 100)).unwrap();
-    fs::write(root.join("beside"), instance("1.2.4", 50)).unwrap();
-    fs::write(outer.join("secret"), instance("1.2.5", 30)).unwrap();
+    fs::write(series.join("a"), instance("1.2.3", (100, 64))).unwrap();
+    fs::write(root.join("beside"), instance("1.2.4", (50, 32))).unwrap();
+    fs::write(outer.join("secret"), instance("1.2.5", (25, 16))).unwrap();
     symlink("../beside", series.join("b")).unwrap();
     symlink("../../secret", series.join("c")).unwrap();
     symlink("nowhere", series.join("d")).unwrap();
-    for place in [&series, &series.join("a")] {
+    for path in [&series, &series.join("a")] {
         let widths = |slide: &Slide| -> Vec<u32> {
             slide.levels().iter().map(|level| level.width).collect()
         };
-        let within = Slide::open_within(text(place), &root, Limits::default()).unwrap();
+        let within = Slide::open_within(text(path), &root, Limits::default()).unwrap();
         assert_eq!(widths(&within), [100, 50]);
-        assert_eq!(widths(&open(place)), [100]);
+        assert_eq!(widths(&open(path)), [100]);
     }
+    // A link leads to one file, and not to others beside that.
+    fs::write(root.join("unlisted"), instance("1.2.6", (25, 16))).unwrap();
+    let within = Slide::open_within(text(&series.join("b")), &root, Limits::default()).unwrap();
+    assert_eq!(within.levels().iter().map(|level| level.width).collect::<Vec<_>>(), [100, 50]);
 }
 
 #[test]
 fn a_pipe_in_place_of_a_file_keeps_nobody_waiting() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
-    let place = directory.join("slide");
+    let path = directory.join("slide");
     fs::write(directory.join("file"), "text").unwrap();
-    fs::copy(directory.join("file"), &place).unwrap();
+    fs::copy(directory.join("file"), &path).unwrap();
     mkfifoat(CWD, directory.join("pipe"), Mode::RUSR | Mode::WUSR).unwrap();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -111,14 +114,14 @@ fn a_pipe_in_place_of_a_file_keeps_nobody_waiting() {
             while !over.load(Ordering::Relaxed) {
                 for name in ["pipe", "file"] {
                     fs::hard_link(directory.join(name), directory.join("new")).unwrap();
-                    fs::rename(directory.join("new"), &place).unwrap();
+                    fs::rename(directory.join("new"), &path).unwrap();
                 }
             }
         });
-        let opened = (0..2000).map(|_| FileSource::open(&place));
+        let opened = (0..2000).map(|_| FileSource::open(&path));
         let wrong = opened
             .take_while(|_| !swaps.is_finished())
-            .find(|found| !matches!(found, Ok(_) | Err(Error::Unsupported { .. })));
+            .find(|opened| !matches!(opened, Ok(_) | Err(Error::Unsupported { .. })));
         over.store(true, Ordering::Relaxed);
         assert!(wrong.is_none(), "{wrong:?}");
     });
@@ -133,7 +136,7 @@ fn the_beginning_of_a_file_says_of_which_series_it_is() {
     dataset.set(0x0008_1030, "LO", &[b'x'; 2000]);
     let whole = dataset.file(NATIVE, &native(2 * 64 * 64));
     fs::write(&file, &whole).unwrap();
-    let (heading, _) = Heading::read(&file, &Limits::default()).unwrap().unwrap();
+    let (heading, _) = DatasetSummary::read(&file, &Limits::default()).unwrap().unwrap();
     assert_eq!((&*heading.study, &*heading.series), ("1.2.1", "1.2.2"));
     let json: serde_json::Value = serde_json::from_str(&heading.json).unwrap();
     assert_eq!(json["00100020"], serde_json::json!({"vr": "LO", "Value": ["number 7"]}));
@@ -141,11 +144,11 @@ fn the_beginning_of_a_file_says_of_which_series_it_is() {
     // The rest is not examined, and malformed beginnings do no harm.
     for length in (0..whole.len().min(4000)).step_by(11) {
         fs::write(&file, &whole[..length]).unwrap();
-        let _ = Heading::read(&file, &Limits::default());
+        let _ = DatasetSummary::read(&file, &Limits::default());
     }
     dataset.set(0x0008_0016, "UI", b"1.2.840.10008.5.1.4.1.1.2");
     fs::write(&file, dataset.file(NATIVE, &native(2 * 64 * 64))).unwrap();
-    assert_eq!(Heading::read(&file, &Limits::default()).unwrap(), None);
+    assert_eq!(DatasetSummary::read(&file, &Limits::default()).unwrap(), None);
     fs::write(&file, "text").unwrap();
-    assert_eq!(Heading::read(&file, &Limits::default()).unwrap(), None);
+    assert_eq!(DatasetSummary::read(&file, &Limits::default()).unwrap(), None);
 }

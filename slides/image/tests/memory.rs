@@ -2,9 +2,7 @@
 //! Before each slide is opened, memory is filled with a pattern and freed, so that the next buffers
 //! contain it.
 
-mod common;
-
-use common::{base, make, vips};
+use crate::common::{base, make, vips};
 use seekwire_slides_image::{Format, Limits, Raster, Region, Result, Slide};
 use std::path::Path;
 use std::process::Command;
@@ -23,7 +21,7 @@ const CHANGED: u32 = 5;
 #[test]
 fn no_picture_has_memory_of_the_process() {
     let own = std::env::current_exe().unwrap();
-    let name = "read_all_kinds_of_files_with_memory_filled";
+    let name = "memory::read_all_kinds_of_files_with_memory_filled";
     let mut command = Command::new(own);
     command.args(["--exact", "--ignored", "--nocapture", name]).env(FILLED, "1");
     // GLib has its own allocator for small blocks, which OpenSlide uses for tiles.
@@ -32,7 +30,7 @@ fn no_picture_has_memory_of_the_process() {
     for name in ["MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"] {
         command.env(name, "1000000000");
     }
-    let output = common::run(&mut command);
+    let output = crate::common::run(&mut command);
     assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
 }
 
@@ -69,7 +67,7 @@ fn read_all_kinds_of_files_with_memory_filled() {
         let changed = directory.join("changed");
         let mut state = whole.len() as u32 | 1;
         let mut next = |below: usize| {
-            // Numerical Recipes' generator: good enough to choose a place.
+            // Numerical Recipes' generator: good enough to choose an offset.
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             (state >> 8) as usize % below
         };
@@ -115,11 +113,17 @@ fn look(slide: Result<Slide>, path: &Path, number: u32) -> usize {
     let mut read = 0;
     for picture in pictures.into_iter().flatten() {
         read += 1;
-        let told = format!("{}, change {number}", path.display());
-        assert!(!has_pattern(picture.pixels()), "{told}");
+        let what = format!("{}, change {number}", path.display());
+        assert!(!has_pattern(picture.pixels()), "{what}");
         if picture.width() <= 64 {
-            let file = picture.encode(Format::Jpeg(80), None, number.is_multiple_of(2)).unwrap();
-            assert!(!has_pattern(&file), "{told}: as JPEG");
+            let file = picture
+                .encode(
+                    Format::Jpeg { quality: 80, full_colour: false },
+                    None,
+                    number.is_multiple_of(2),
+                )
+                .unwrap();
+            assert!(!has_pattern(&file), "{what}: as JPEG");
         }
     }
     read

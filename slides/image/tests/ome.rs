@@ -1,8 +1,6 @@
 //! OME-TIFF written by another program.
 
-mod common;
-
-use common::{make, open, whole};
+use crate::common::{make, open, whole};
 use seekwire_slides_image::{Limits, MemorySource, Slide};
 use std::path::Path;
 

@@ -1,8 +1,6 @@
 //! Slides read through OpenSlide, which scripts/deps test installs, and the behaviour without it.
 
-mod common;
-
-use common::{aperio, base, make, make_of, open, ppm, psnr, run, vips, whole};
+use crate::common::{aperio, base, make, make_of, open, ppm, psnr, run, vips, whole};
 use seekwire_slides_image::{Error, Limits, Region, Slide};
 use std::path::Path;
 use std::process::Command;
@@ -145,7 +143,7 @@ fn a_tiff_of_no_scanner_is_not_given_to_openslide() {
         let file = directory.join(name);
         match (Slide::open(file.to_str().unwrap(), allowed()), what) {
             (Ok(slide), None) => assert_eq!(slide.format(), "tiff"),
-            (Err(Error::Unsupported { what: found, .. }), Some(what)) => assert_eq!(found, what),
+            (Err(Error::Unsupported { what: reason, .. }), Some(what)) => assert_eq!(reason, what),
             (other, _) => panic!("{name}: {:?}", other.err()),
         }
         let Err(Error::Unsupported { what, .. }) = through(&file) else { panic!("{name}") };
@@ -243,8 +241,8 @@ fn jpeg_2000_is_the_same_through_openslide() {
         assert_eq!(ours.format(), "aperio");
         let theirs = through(&file).unwrap();
         assert_eq!(theirs.properties()["openslide.vendor"], "aperio");
-        let found = differ(name, &ours, &theirs);
-        assert!(found <= most, "{name}: {found}");
+        let difference = differ(name, &ours, &theirs);
+        assert!(difference <= most, "{name}: {difference}");
     }
 
     // DICOM, which OpenSlide supports from version 4 on.
@@ -302,9 +300,9 @@ fn a_broken_tile_is_an_error_of_its_own() {
         open(&plain)
     };
     let stored = ours.tile(0, 1, 1).unwrap();
-    let place = bytes.windows(stored.bytes().len()).rposition(|part| part == &stored.bytes()[..]);
-    let place = place.unwrap();
-    bytes[place..place + 16].fill(0xff);
+    let offset = bytes.windows(stored.bytes().len()).rposition(|part| part == &stored.bytes()[..]);
+    let offset = offset.unwrap();
+    bytes[offset..offset + 16].fill(0xff);
     let good = whole(&slide, 0);
     std::fs::write(&file, &bytes).unwrap();
 
@@ -319,8 +317,8 @@ fn a_broken_tile_is_an_error_of_its_own() {
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| read(0, 256).unwrap())).collect();
             for thread in threads {
-                let found = thread.join().unwrap();
-                assert_eq!(found.pixels()[..3], good.pixels()[256 * 3 * 512..][..3]);
+                let raster = thread.join().unwrap();
+                assert_eq!(raster.pixels()[..3], good.pixels()[256 * 3 * 512..][..3]);
             }
         });
     }
@@ -331,8 +329,8 @@ fn a_broken_tile_is_an_error_of_its_own() {
             scope.spawn(move || {
                 for _ in 0..8 {
                     let is_bad = number % 2 == 0;
-                    let found = read(if is_bad { 256 } else { 0 }, 256);
-                    assert_eq!(found.is_err(), is_bad, "{:?}", found.err());
+                    let raster = read(if is_bad { 256 } else { 0 }, 256);
+                    assert_eq!(raster.is_err(), is_bad, "{:?}", raster.err());
                 }
             });
         }
@@ -350,7 +348,11 @@ fn without_openslide_an_error_says_what_to_install() {
         std::fs::write(directory.path().join(name), "no library").unwrap();
     }
     let output = run(Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--nocapture", "what_is_not_read_here_is_read_through_openslide"])
+        .args([
+            "--exact",
+            "--nocapture",
+            "openslide::what_is_not_read_here_is_read_through_openslide",
+        ])
         .env("LD_LIBRARY_PATH", directory.path())
         .env(WITHOUT, "1"));
     let text = String::from_utf8_lossy(&output.stdout);
@@ -363,20 +365,20 @@ fn without_openslide_an_error_says_what_to_install() {
 /// Version 4 from PyPI, which has additional functions.
 #[test]
 fn a_newer_openslide_does_the_same() {
-    let place = make("make_tiff.py", &[Path::new("openslide")]);
-    let place = String::from_utf8(place.stdout).unwrap();
+    let directory = make("make_tiff.py", &[Path::new("openslide")]);
+    let directory = String::from_utf8(directory.stdout).unwrap();
     let output = run(Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--test-threads", "2"])
         .args([
-            "a_real_slide_is_the_same_through_openslide",
-            "a_broken_tile_is_an_error_of_its_own",
+            "openslide::a_real_slide_is_the_same_through_openslide",
+            "openslide::a_broken_tile_is_an_error_of_its_own",
         ])
-        .args(["every_level_of_a_pyramid_is_the_same_through_openslide"])
-        .args(["a_level_smaller_than_its_tile_comes_through_openslide_only_as_jpeg"])
-        .args(["a_tiff_of_no_scanner_is_not_given_to_openslide"])
-        .args(["jpeg_2000_is_the_same_through_openslide"])
-        .args(["what_is_not_read_here_is_read_through_openslide"])
+        .args(["openslide::every_level_of_a_pyramid_is_the_same_through_openslide"])
+        .args(["openslide::a_level_smaller_than_its_tile_comes_through_openslide_only_as_jpeg"])
+        .args(["openslide::a_tiff_of_no_scanner_is_not_given_to_openslide"])
+        .args(["openslide::jpeg_2000_is_the_same_through_openslide"])
+        .args(["openslide::what_is_not_read_here_is_read_through_openslide"])
         .env(NEWER, "1")
-        .env("LD_LIBRARY_PATH", place.trim_end()));
+        .env("LD_LIBRARY_PATH", directory.trim_end()));
     assert!(String::from_utf8_lossy(&output.stdout).contains("7 passed"));
 }

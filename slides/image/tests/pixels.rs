@@ -1,8 +1,6 @@
 //! Pixels compared with OpenSlide and vips: equal if compression is lossless.
 
-mod common;
-
-use common::{aperio, base, open, ppm, psnr, run, vips, whole};
+use crate::common::{aperio, base, open, ppm, psnr, run, vips, whole};
 use image::RgbImage;
 use seekwire_slides_image::{Format, HALVINGS, Limits, Raster, Region, Slide, StoredTile};
 use std::path::Path;
@@ -189,9 +187,11 @@ fn scales(slide: &Slide, directory: &Path) {
             f64::INFINITY
         );
     }
-    let jpeg = ours.encode(Format::Jpeg(90), None, true).unwrap();
+    let jpeg = ours.encode(Format::Jpeg { quality: 90, full_colour: true }, None, true).unwrap();
     assert!(psnr(&ours, &decoded(&jpeg)) > 30.0);
-    let jpeg = ours.encode(Format::Jpeg(90), Some(b"profile"), true).unwrap();
+    let jpeg = ours
+        .encode(Format::Jpeg { quality: 90, full_colour: true }, Some(b"profile"), true)
+        .unwrap();
     assert!(psnr(&ours, &decoded(&jpeg)) > 30.0);
     assert!(jpeg.windows(7).any(|bytes| bytes == b"profile"));
     assert!(slide.render(region, 0, 1).is_err());

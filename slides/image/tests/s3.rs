@@ -1,10 +1,8 @@
 //! Slides in a bucket of a real S3 server, which checks signatures. Credentials are in the
 //! environment, so separate processes make the requests: this program again.
 
-mod common;
-
-use common::seeds::{blosc, zarr_2};
-use common::{aperio, open};
+use crate::common::seeds::{blosc, zarr_2};
+use crate::common::{aperio, open};
 use seekwire_slides_image::{HttpSource, Limits, Region, Slide, Source, list};
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;
@@ -58,7 +56,7 @@ impl Drop for Program {
 /// Runs a piece of work with these variables and no other AWS ones.
 fn work(what: &str, set: &[(&str, &str)]) -> Program {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "--nocapture", "what_a_process_of_its_own_does"]).env(WORK, what);
+    command.args(["--exact", "--nocapture", "s3::what_a_process_of_its_own_does"]).env(WORK, what);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("AWS_") {
             command.env_remove(name);
@@ -114,13 +112,13 @@ fn slides_in_a_bucket_are_the_same() {
         std::fs::write(path, bytes).unwrap();
     }
     let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let script = common::run(&mut Command::new(crate_root.join("../../scripts/s3-server")));
+    let script = crate::common::run(&mut Command::new(crate_root.join("../../scripts/s3-server")));
     let python = String::from_utf8(script.stdout).unwrap();
     let program = crate_root.join("tests/make/serve_s3.py");
     let mut server =
         Program::start(Command::new(python.trim_end()).arg(program).arg(&root).env_remove(WORK));
-    let told: serde_json::Value = serde_json::from_str(&server.answer()).unwrap();
-    let text = |name: &str| told[name].as_str().unwrap().to_owned();
+    let settings: serde_json::Value = serde_json::from_str(&server.answer()).unwrap();
+    let text = |name: &str| settings[name].as_str().unwrap().to_owned();
     let (address, id, secret) = (text("address"), text("id"), text("secret"));
     let at = ("AWS_ENDPOINT_URL", address.as_str());
     let keys = [at, ("AWS_ACCESS_KEY_ID", &id), ("AWS_SECRET_ACCESS_KEY", &secret)];

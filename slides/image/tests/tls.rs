@@ -2,10 +2,8 @@
 //! trusted authorities are in the environment, so separate processes make the requests: this
 //! program again.
 
-mod common;
-
-use common::nginx::Nginx;
-use common::{aperio, open, run};
+use crate::common::nginx::Nginx;
+use crate::common::{aperio, open, run};
 use seekwire_slides_image::{Limits, Region, Slide};
 use std::path::Path;
 use std::process::Command;
@@ -20,7 +18,7 @@ fn openssl(directory: &Path, words: &str) {
 /// Reads the address in a child process. Returns its result or error.
 fn read(address: &str, authorities: &Path) -> String {
     let output = run(Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--nocapture", "what_a_process_of_its_own_does"])
+        .args(["--exact", "--nocapture", "tls::what_a_process_of_its_own_does"])
         .env(ADDRESS, address)
         .env_remove("SSL_CERT_DIR")
         .env("SSL_CERT_FILE", authorities));

@@ -1,10 +1,8 @@
 //! A slide on a real web server.
 
-mod common;
-
-use common::aperio;
-use common::nginx::Nginx;
-use common::seeds::{blosc, zarr_2, zarr_3};
+use crate::common::aperio;
+use crate::common::nginx::Nginx;
+use crate::common::seeds::{blosc, zarr_2, zarr_3};
 use seekwire_slides_image::{HttpSource, Limits, Region, Slide, Source};
 #[test]
 fn a_slide_on_a_web_server_is_the_same() {

@@ -1,6 +1,6 @@
 //! A handle of OpenSlide. All calls into the library are here.
 
-use crate::library::{Functions, Library, Raw};
+use crate::library::{Functions, Library, RawSlide};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char};
@@ -12,7 +12,7 @@ const GENERIC: &str = "generic-tiff";
 /// `openslide_t *`, closed on drop.
 pub(crate) struct Handle {
     functions: &'static Functions,
-    raw: NonNull<Raw>,
+    raw: NonNull<RawSlide>,
 }
 
 // SAFETY: all functions except `openslide_close` may be called from any threads at once, and that
@@ -80,7 +80,14 @@ impl Handle {
     }
 
     /// Pixels of a level; `x` and `y` are in pixels of level 0.
-    pub(crate) fn read(&self, level: i32, (x, y): (i64, i64), width: u32, height: u32) -> Vec<u32> {
+    pub(crate) fn read(
+        &self,
+        level: i32,
+        position: (i64, i64),
+        width: u32,
+        height: u32,
+    ) -> Vec<u32> {
+        let (x, y) = position;
         let mut pixels = vec![0; width as usize * height as usize];
         let (into, width, height) = (pixels.as_mut_ptr(), i64::from(width), i64::from(height));
         // SAFETY: the handle is open; there is room for `width * height` pixels.
@@ -184,7 +191,7 @@ unsafe fn texts(mut list: *const *const c_char) -> Vec<CString> {
     if list.is_null() {
         return copies;
     }
-    // SAFETY: each place is in the list, because none before it held the terminating null.
+    // SAFETY: each pointer is in the list, because none before it held the terminating null.
     unsafe {
         while !(*list).is_null() {
             copies.push(CStr::from_ptr(*list).to_owned());

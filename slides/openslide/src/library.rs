@@ -13,21 +13,21 @@ const CACHE: usize = 32 << 20;
 
 /// `openslide_t`
 #[repr(C)]
-pub(crate) struct Raw {
+pub(crate) struct RawSlide {
     _opaque: [u8; 0],
 }
 
 /// Functions that came with version 4, for colour profiles.
 #[derive(Clone, Copy)]
 pub(crate) struct Profile {
-    pub(crate) size: unsafe extern "C" fn(*mut Raw) -> i64,
-    pub(crate) read: unsafe extern "C" fn(*mut Raw, *mut c_void),
+    pub(crate) size: unsafe extern "C" fn(*mut RawSlide) -> i64,
+    pub(crate) read: unsafe extern "C" fn(*mut RawSlide, *mut c_void),
 }
 
 /// A function that came with version 4, and the cache to set for each slide.
 #[derive(Clone, Copy)]
 pub(crate) struct Cache {
-    pub(crate) set: unsafe extern "C" fn(*mut Raw, *mut c_void),
+    pub(crate) set: unsafe extern "C" fn(*mut RawSlide, *mut c_void),
     pub(crate) shared: NonNull<c_void>,
 }
 
@@ -36,19 +36,19 @@ type Texts = *const *const c_char;
 /// The functions of the library, as `openslide.h` declares them.
 pub(crate) struct Functions {
     pub(crate) detect_vendor: unsafe extern "C" fn(*const c_char) -> *const c_char,
-    pub(crate) open: unsafe extern "C" fn(*const c_char) -> *mut Raw,
-    pub(crate) close: unsafe extern "C" fn(*mut Raw),
-    pub(crate) error: unsafe extern "C" fn(*mut Raw) -> *const c_char,
-    pub(crate) level_count: unsafe extern "C" fn(*mut Raw) -> i32,
-    pub(crate) level_dimensions: unsafe extern "C" fn(*mut Raw, i32, *mut i64, *mut i64),
-    pub(crate) level_downsample: unsafe extern "C" fn(*mut Raw, i32) -> f64,
-    pub(crate) read_region: unsafe extern "C" fn(*mut Raw, *mut u32, i64, i64, i32, i64, i64),
-    pub(crate) property_names: unsafe extern "C" fn(*mut Raw) -> Texts,
-    pub(crate) property_value: unsafe extern "C" fn(*mut Raw, *const c_char) -> *const c_char,
-    pub(crate) associated_names: unsafe extern "C" fn(*mut Raw) -> Texts,
+    pub(crate) open: unsafe extern "C" fn(*const c_char) -> *mut RawSlide,
+    pub(crate) close: unsafe extern "C" fn(*mut RawSlide),
+    pub(crate) error: unsafe extern "C" fn(*mut RawSlide) -> *const c_char,
+    pub(crate) level_count: unsafe extern "C" fn(*mut RawSlide) -> i32,
+    pub(crate) level_dimensions: unsafe extern "C" fn(*mut RawSlide, i32, *mut i64, *mut i64),
+    pub(crate) level_downsample: unsafe extern "C" fn(*mut RawSlide, i32) -> f64,
+    pub(crate) read_region: unsafe extern "C" fn(*mut RawSlide, *mut u32, i64, i64, i32, i64, i64),
+    pub(crate) property_names: unsafe extern "C" fn(*mut RawSlide) -> Texts,
+    pub(crate) property_value: unsafe extern "C" fn(*mut RawSlide, *const c_char) -> *const c_char,
+    pub(crate) associated_names: unsafe extern "C" fn(*mut RawSlide) -> Texts,
     pub(crate) associated_dimensions:
-        unsafe extern "C" fn(*mut Raw, *const c_char, *mut i64, *mut i64),
-    pub(crate) read_associated: unsafe extern "C" fn(*mut Raw, *const c_char, *mut u32),
+        unsafe extern "C" fn(*mut RawSlide, *const c_char, *mut i64, *mut i64),
+    pub(crate) read_associated: unsafe extern "C" fn(*mut RawSlide, *const c_char, *mut u32),
     pub(crate) profile: Option<Profile>,
     pub(crate) cache: Option<Cache>,
 }
@@ -71,8 +71,8 @@ impl Library {
     /// # Errors
     /// [`Error::Missing`].
     pub fn get() -> Result<&'static Self> {
-        static FOUND: OnceLock<Result<Library>> = OnceLock::new();
-        let found = FOUND.get_or_init(|| {
+        static LIBRARY: OnceLock<Result<Library>> = OnceLock::new();
+        let library = LIBRARY.get_or_init(|| {
             let mut wrong = Vec::new();
             for name in NAMES {
                 // SAFETY: on this system these names are OpenSlide's, as for every program that is
@@ -85,7 +85,7 @@ impl Library {
             }
             Err(Error::Missing(wrong.join("; ")))
         });
-        found.as_ref().map_err(Error::clone)
+        library.as_ref().map_err(Error::clone)
     }
 
     /// Loads a library by its name or path.

@@ -95,9 +95,9 @@ impl Slide {
     pub fn read_associated(&self, name: &str, most: u64) -> Result<(u32, u32, Vec<u8>)> {
         let none = || Error::Argument(format!("no image {name} of at most {most} pixels"));
         let key = CString::new(name).map_err(|_| none())?;
-        let found = self.call(|handle| handle.associated(&key, most))?;
-        let (width, height, found) = found.ok_or_else(none)?;
-        Ok((width, height, pixels::over(&found, self.background)))
+        let image = self.call(|handle| handle.associated(&key, most))?;
+        let (width, height, pixels) = image.ok_or_else(none)?;
+        Ok((width, height, pixels::over(&pixels, self.background)))
     }
 
     /// The pixels of a level from `x`, `y` of that level on, three bytes each: red, green and blue,
@@ -110,11 +110,11 @@ impl Slide {
         let none = || Error::Argument(format!("no level {level}"));
         let Level { downsample, .. } = self.levels.get(level).ok_or_else(none)?;
         // The nearest pixel of level 0, because OpenSlide takes coordinates of that level.
-        let main = |place: u64| (place as f64 * downsample).round() as i64;
+        let main = |coordinate: u64| (coordinate as f64 * downsample).round() as i64;
         let at = (main(x), main(y));
         let number = i32::try_from(level).map_err(|_| none())?;
-        let found = self.call(|handle| handle.read(number, at, width, height))?;
-        Ok(pixels::over(&found, self.background))
+        let pixels = self.call(|handle| handle.read(number, at, width, height))?;
+        Ok(pixels::over(&pixels, self.background))
     }
 
     fn current(&self) -> MutexGuard<'_, Option<Arc<Handle>>> {
@@ -162,7 +162,7 @@ impl Slide {
 }
 
 fn levels(handle: &Handle) -> Result<Vec<Level>> {
-    let found = handle.levels();
+    let sizes = handle.levels();
     handle.check()?;
     let level = |(number, (width, height, downsample)): (usize, (i64, i64, f64))| {
         let side = |side| {
@@ -178,7 +178,7 @@ fn levels(handle: &Handle) -> Result<Vec<Level>> {
             tile: side("width").zip(side("height")),
         })
     };
-    let levels: Option<Vec<Level>> = found.into_iter().enumerate().map(level).collect();
+    let levels: Option<Vec<Level>> = sizes.into_iter().enumerate().map(level).collect();
     let levels = levels.filter(|levels| !levels.is_empty());
     levels.ok_or_else(|| Error::Broken("a slide without pixels".into()))
 }

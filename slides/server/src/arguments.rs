@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use seekwire_flow::{Guarantee, Policy};
+use seekwire_flow::{DealingPolicy, Guarantee};
 
-use crate::privacy::Whom;
-use crate::render::{promise, work};
+use crate::privacy::LabelPolicy;
+use crate::render::{guarantee, work};
 
 /// The part of the command `seekwire` for whole-slide images
 #[derive(Debug, Parser)]
@@ -153,11 +153,12 @@ pub(crate) struct Slides {
     /// lists only instances of the slide.
     #[arg(long, value_name = "WHOM", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "everybody", value_enum)]
-    pub(crate) no_associated: Option<Whom>,
+    pub(crate) no_associated: Option<LabelPolicy>,
     /// Also show metadata that may name a person
     ///
     /// By default /slides/ID/properties.json leaves out properties such as `aperio.User` and
-    /// `tiff.ImageDescription`, and lists their keys under `hidden`. DICOMweb always has all metadata.
+    /// `tiff.ImageDescription`, and lists their keys under `hidden`. DICOMweb always has all
+    /// metadata.
     #[arg(long)]
     pub(crate) show_persons: bool,
     /// Encrypt connections with TLS, using the certificate in FILE, in PEM
@@ -170,7 +171,7 @@ pub(crate) struct Slides {
     #[arg(long, value_name = "FILE", requires = "tls_certificate", value_hint = ValueHint::FilePath)]
     pub(crate) tls_key: Option<PathBuf>,
     /// Threads that decode, and as many that scale and encode [default: the number of processors]
-    #[arg(long, value_name = "N", value_parser = from_one)]
+    #[arg(long, value_name = "N", value_parser = threads)]
     pub(crate) threads: Option<NonZeroUsize>,
     /// Accept workers on this address; if PORT is 0, the system picks one
     ///
@@ -187,22 +188,24 @@ pub(crate) struct Slides {
     /// Each of them costs four threads in this server, and eight for a moment when workers come or
     /// go. If workers have more threads in total, each gets as even a share as possible; the log
     /// and /status report this.
-    #[arg(long, value_name = "N", default_value = "256", value_parser = worker_threads)]
+    #[arg(long, value_name = "N", default_value = "256", value_parser = threads)]
     #[arg(requires = "workers")]
     pub(crate) worker_threads: NonZeroUsize,
     /// How work is distributed among threads here and at workers
-    #[arg(long, value_enum, default_value_t = Dealing::Adaptive)]
-    pub(crate) policy: Dealing,
-    /// Guarantee to meet if possible: latency=50ms or updates=10/s
+    ///
+    /// Without workers and --guarantee, each thread takes the next piece of work when it is free.
+    #[arg(long, value_enum, default_value_t = PolicyArgument::Adaptive)]
+    pub(crate) policy: PolicyArgument,
+    /// Guarantee to keep if possible: latency=50ms or updates=10/s
     ///
     /// A latency is that of partial updates: images for which at most four stored tiles are
     /// decompressed, such as a tile of a viewer that pans. A rate is that of complete updates:
     /// images of more tiles, such as a new view. The server chooses how many tiles form one piece
     /// of work so that the guarantee is met. /status reports whether it is.
-    #[arg(long, value_name = "latency=TIME|updates=N/s", value_parser = promise::parse)]
+    #[arg(long, value_name = "latency=TIME|updates=N/s", value_parser = guarantee::parse)]
     pub(crate) guarantee: Option<Guarantee>,
-    /// Quality of encoded JPEG, from 1 to 100, with full colour resolution from 90 on; stored tiles
-    /// are not changed
+    /// Quality of encoded JPEG, from 1 to 100, with full colour resolution from 90 on and where
+    /// channels are blended; stored tiles are not changed
     #[arg(long, value_name = "N", default_value_t = 80)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=100))]
     pub(crate) quality: u8,
@@ -242,15 +245,15 @@ pub(crate) struct Slides {
     pub(crate) open_slides: NonZeroUsize,
     /// Do not let OpenSlide read scanner files that are not supported here
     ///
-    /// OpenSlide is a C library, which is used if it is installed. If strangers can put files into
-    /// the directories that are served, do without it: a fault in it is a fault of the server, and
-    /// files of some formats name other files by any path.
+    /// OpenSlide is a C library, which is used if it is installed. If untrusted users can put files
+    /// into the directories that are served, do without it: a fault in it is a fault of the server,
+    /// and files of some formats name other files by any path.
     #[arg(long)]
     pub(crate) no_openslide: bool,
     /// Do not decode and encode JPEG with libjpeg-turbo
     ///
     /// It is a C library, which is used if it is installed, because it is faster than the built-in
-    /// code. A fault in it is a fault of the server: if strangers can put files into the
+    /// code. A fault in it is a fault of the server: if untrusted users can put files into the
     /// directories that are served, you may prefer to do without it.
     #[arg(long)]
     pub(crate) no_turbojpeg: bool,
@@ -332,13 +335,13 @@ pub(crate) struct Sign {
     #[arg(long)]
     pub(crate) with_associated: bool,
     /// How long an address is valid from now on, such as 90m, 12h or 7d
-    #[arg(long, value_name = "TIME", default_value = "1d", value_parser = crate::sign::duration)]
+    #[arg(long, value_name = "TIME", default_value = "1d", value_parser = duration)]
     pub(crate) valid: Duration,
 }
 
 /// How work is distributed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Dealing {
+pub(crate) enum PolicyArgument {
     /// To a copy that can begin now; a piece that takes longer than usual also goes to another
     Adaptive,
     /// To the copy with the fewest pieces waiting
@@ -347,12 +350,12 @@ pub(crate) enum Dealing {
     RoundRobin,
 }
 
-impl From<Dealing> for Policy {
-    fn from(dealing: Dealing) -> Self {
-        match dealing {
-            Dealing::Adaptive => Self::Adaptive,
-            Dealing::Demand => Self::Demand,
-            Dealing::RoundRobin => Self::RoundRobin,
+impl From<PolicyArgument> for DealingPolicy {
+    fn from(argument: PolicyArgument) -> Self {
+        match argument {
+            PolicyArgument::Adaptive => Self::Adaptive,
+            PolicyArgument::Demand => Self::Demand,
+            PolicyArgument::RoundRobin => Self::RoundRobin,
         }
     }
 }
@@ -405,7 +408,7 @@ fn from_one(text: &str) -> Result<NonZeroUsize, String> {
 }
 
 /// Parses a number of threads: at most as many as a filter of a pipeline may have copies.
-fn worker_threads(text: &str) -> Result<NonZeroUsize, String> {
+fn threads(text: &str) -> Result<NonZeroUsize, String> {
     let number = from_one(text).ok().filter(|number| number.get() <= 16_384);
     number.ok_or_else(|| "a number, from 1 to 16384".to_owned())
 }
@@ -419,6 +422,19 @@ fn size(text: &str) -> Result<usize, String> {
     let number = digits.parse::<usize>().ok().filter(|_| is_number);
     let bytes = number.and_then(|number| number.checked_mul(1 << power));
     bytes.ok_or_else(|| "bytes, such as 1000000, 64KiB, 100MiB, 1GiB".to_owned())
+}
+
+/// Parses a time such as `90m`, `12h` or `7d`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let units = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)];
+    let unit = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(*unit)?, seconds)));
+    let number = |digits: &str| -> Option<u64> {
+        let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+        digits.parse().ok().filter(|_| is_number)
+    };
+    let seconds = unit.and_then(|(digits, seconds)| number(digits)?.checked_mul(*seconds));
+    let seconds = seconds.filter(|seconds| (1..=100 * 366 * 86_400).contains(seconds));
+    seconds.map(Duration::from_secs).ok_or_else(|| "a time such as 90m, 12h or 7d".to_owned())
 }
 
 fn base_url(text: &str) -> Result<String, String> {
@@ -445,8 +461,28 @@ mod tests {
         }
         assert_eq!(from_one("3").map(NonZeroUsize::get), Ok(3));
         assert!(["", "0", "-1", "x"].iter().all(|text| from_one(text).is_err()));
-        assert!(worker_threads("16384").is_ok() && worker_threads("16385").is_err());
+        assert!(threads("16384").is_ok() && threads("16385").is_err());
         assert_eq!(base_url("https://a/b/"), Ok("https://a/b".to_owned()));
         assert!(base_url("a").is_err() && base_url("http://a\n").is_err());
+    }
+
+    #[test]
+    fn every_policy_has_an_argument_of_its_name() {
+        for policy in DealingPolicy::ALL {
+            let argument = PolicyArgument::from_str(policy.name(), false).unwrap();
+            assert_eq!(DealingPolicy::from(argument), policy);
+        }
+    }
+
+    #[test]
+    fn times_have_units() {
+        let seconds = |text: &str| duration(text).map(|duration| duration.as_secs());
+        assert_eq!(
+            (seconds("90m"), seconds("12h"), seconds("7d")),
+            (Ok(5400), Ok(43_200), Ok(604_800))
+        );
+        for wrong in ["", "0s", "7", "d", "-1h", "+1h", "1w", "99999999999999999999h", "1000000d"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
     }
 }

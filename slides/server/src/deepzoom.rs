@@ -5,9 +5,9 @@
 
 use seekwire_slides_image::Level;
 
-use crate::render::plan::Part;
-use crate::render::turn::{Quality, Turn};
-use crate::render::{Kind, Look, Picture, Shown};
+use crate::render::plan::BaseRegion;
+use crate::render::rotation::{Quality, Turn};
+use crate::render::{Appearance, ImageFormat, Picture, Shown};
 
 /// Sides of stored tiles that are used as the tile size here.
 const SIDES: std::ops::RangeInclusive<u32> = 64..=1024;
@@ -24,7 +24,8 @@ pub(crate) fn side(levels: &[Level]) -> u32 {
 }
 
 /// The descriptor, an XML document.
-pub(crate) fn descriptor((width, height): (u32, u32), side: u32, kind: Kind) -> String {
+pub(crate) fn descriptor(size: (u32, u32), side: u32, kind: ImageFormat) -> String {
+    let (width, height) = size;
     let format = kind.extension();
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
@@ -34,7 +35,8 @@ pub(crate) fn descriptor((width, height): (u32, u32), side: u32, kind: Kind) -> 
 }
 
 /// The number of the last level.
-pub(crate) fn last((width, height): (u32, u32)) -> u32 {
+pub(crate) fn last(size: (u32, u32)) -> u32 {
+    let (width, height) = size;
     let side = width.max(height).max(1);
     // The logarithm to base two, rounded up.
     u32::BITS - (side - 1).leading_zeros()
@@ -42,12 +44,13 @@ pub(crate) fn last((width, height): (u32, u32)) -> u32 {
 
 /// A tile; `None` if it does not exist.
 pub(crate) fn tile(
-    (width, height): (u32, u32),
+    size: (u32, u32),
     side: u32,
     [level, column, row]: [u32; 3],
-    kind: Kind,
-    look: &Look,
+    kind: ImageFormat,
+    look: &Appearance,
 ) -> Option<Picture> {
+    let (width, height) = size;
     let halvings = last((width, height)).checked_sub(level)?;
     let extent = |number: u32, whole: u32| {
         let here = u64::from(whole).div_ceil(1 << halvings);
@@ -61,7 +64,7 @@ pub(crate) fn tile(
     let (x, wide, across) = extent(column, width)?;
     let (y, high, down) = extent(row, height)?;
     Some(Picture {
-        shown: Shown::part(Part { x, y, width: wide, height: high }, look.rendering.as_ref()),
+        shown: Shown::part(BaseRegion { x, y, width: wide, height: high }, look.rendering.as_ref()),
         width: across,
         height: down,
         turn: Turn::default(),
@@ -76,24 +79,24 @@ pub(crate) fn neighbours(
     size: (u32, u32),
     side: u32,
     [level, column, row]: [u32; 3],
-    kind: Kind,
-    look: &Look,
+    kind: ImageFormat,
+    look: &Appearance,
 ) -> impl Iterator<Item = Picture> {
     let around = [(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1), (1, -1), (-1, 1)];
     around.into_iter().filter_map(move |(across, down)| {
-        let place = [level, column.checked_add_signed(across)?, row.checked_add_signed(down)?];
-        tile(size, side, place, kind, look)
+        let tile_index = [level, column.checked_add_signed(across)?, row.checked_add_signed(down)?];
+        tile(size, side, tile_index, kind, look)
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render::colour::Colours;
+    use crate::render::colour::ColourMode;
 
-    fn tile(size: (u32, u32), place: [u32; 3]) -> Option<(Part, u32, u32)> {
-        let look = Look { colours: Colours::Raw, rendering: None };
-        let picture = super::tile(size, 240, place, Kind::Jpeg, &look)?;
+    fn tile(size: (u32, u32), tile_index: [u32; 3]) -> Option<(BaseRegion, u32, u32)> {
+        let look = Appearance { colours: ColourMode::Raw, rendering: None };
+        let picture = super::tile(size, 240, tile_index, ImageFormat::Jpeg, &look)?;
         let (part, None) = picture.shown.parts()? else { return None };
         Some((part, picture.width, picture.height))
     }
@@ -106,14 +109,14 @@ mod tests {
         assert_eq!(last((1025, 3)), 11);
         assert_eq!(last((2220, 2967)), 12);
         assert_eq!(last((u32::MAX, 1)), 32);
-        let part = |x, y, width, height| Part { x, y, width, height };
+        let part = |x, y, width, height| BaseRegion { x, y, width, height };
         let size = (2220, 2967);
         assert_eq!(tile(size, [12, 2, 1]), Some((part(480, 240, 240, 240), 240, 240)));
         assert_eq!(tile(size, [12, 9, 12]), Some((part(2160, 2880, 60, 87), 60, 87)));
         assert_eq!(tile(size, [11, 4, 6]), Some((part(1920, 2880, 300, 87), 150, 44)));
         assert_eq!(tile(size, [0, 0, 0]), Some((part(0, 0, 2220, 2967), 1, 1)));
-        for place in [[13, 0, 0], [12, 10, 0], [12, 0, 13], [0, 1, 0], [12, u32::MAX, 0]] {
-            assert_eq!(tile(size, place), None, "{place:?}");
+        for tile_index in [[13, 0, 0], [12, 10, 0], [12, 0, 13], [0, 1, 0], [12, u32::MAX, 0]] {
+            assert_eq!(tile(size, tile_index), None, "{tile_index:?}");
         }
         assert!(tile((u32::MAX, 1), [0, 0, 0]).is_some());
     }

@@ -4,21 +4,21 @@
 //! web        addresses, pages, access control; connections           (its first page has a map)
 //! iiif, deepzoom   parse addresses of images
 //! rendering  parses channels, focal planes and times in addresses
-//! render     makes images from slides: as stored, or through filters (its first page has a map)
+//! render     makes images from slides: as stored, or from pixels     (its first page has a map)
 //! annotations  GeoJSON beside a slide, by view                    (its first page has a map)
 //! workers    other processes that share the work                     (its first page has a map)
-//! opened     open slides, each opened once                    opened, library, series, stamps
+//! slide_cache  open slides, each opened once                  slide_cache, library, series, stamps
 //! disk       encoded images, kept across restarts
 //! prefetch   neighbours of tiles, made while the server is idle
 //! privacy    access to labels, and to metadata that may name a person
-//! flights    work done once for all concurrent requests
-//! bounded    caches bounded in bytes
-//! shares     limits for slides on web servers, so that slow servers do not delay other slides
+//! single_flight  work done once for all concurrent requests
+//! byte_lru   caches bounded in bytes
+//! web_limits  limits for slides on web servers, so that slow servers do not delay other slides
 //! ```
 //!
-//! axum and tokio handle HTTP and waiting, and no more: expensive work is done by the threads of
-//! `seekwire-flow` filters, or, if it is reading, by tokio's blocking threads. When a client
-//! disconnects, its claims are dropped; work that nobody claims is not begun.
+//! axum and tokio handle HTTP and waiting, and no more: tokio's blocking threads read, and do
+//! expensive work; with workers or a guarantee, the threads of `seekwire-flow` filters do that.
+//! When a client disconnects, its claims are dropped; work that nobody claims is not begun.
 
 #![forbid(unsafe_code)]
 // These macros panic if the stream cannot be written; `seekwire_program::tell` does not.
@@ -26,27 +26,27 @@
 
 mod annotations;
 mod arguments;
-mod bounded;
+mod byte_lru;
 mod counters;
 mod deepzoom;
 mod demo;
 mod disk;
 mod failure;
-mod flights;
 mod iiif;
 mod library;
-mod opened;
 mod prefetch;
 mod privacy;
 mod render;
 mod rendering;
 mod series;
 mod server;
-mod shares;
 mod sign;
+mod single_flight;
+mod slide_cache;
 mod stamps;
-mod told;
+mod warn_once;
 mod web;
+mod web_limits;
 mod workers;
 
 use std::process::ExitCode;
@@ -55,9 +55,9 @@ use clap::{CommandFactory, FromArgMatches};
 
 use crate::arguments::{Action, Arguments, Command};
 
-pub use privacy::Whom;
+pub use privacy::LabelPolicy;
 pub use server::{READERS, Server, Settings, WorkerSettings};
-pub use web::tls::Files as CertificateFiles;
+pub use web::tls::TlsFiles as CertificateFiles;
 
 /// The commands and options of this program.
 #[must_use]

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use crate::opened::Open;
 use crate::render::{Images, Picture};
+use crate::slide_cache::Open;
 
 /// Maximum queue length; the newest images are made first, the oldest dropped.
 const WANTED: usize = 64;
@@ -22,7 +22,7 @@ const QUIET: Duration = Duration::from_millis(50);
 
 /// Counts since the start.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct PrefetchCounts {
     pub(crate) made: AtomicU64,
     pub(crate) given_up: AtomicU64,
     pub(crate) used: AtomicU64,
@@ -39,7 +39,7 @@ pub(crate) struct Prefetch {
     state: Mutex<State>,
     /// Signals a change of the state.
     changed: Notify,
-    counts: Counts,
+    counts: PrefetchCounts,
 }
 
 struct State {
@@ -48,12 +48,12 @@ struct State {
     /// When a client last stopped waiting.
     ended: Instant,
     /// The newest first.
-    wanted: VecDeque<Wish>,
+    wanted: VecDeque<PrefetchRequest>,
     current: Option<Current>,
 }
 
 /// An image that may be requested soon. It does not keep the slide open.
-struct Wish {
+struct PrefetchRequest {
     open: Weak<Open>,
     picture: Picture,
 }
@@ -66,23 +66,23 @@ struct Current {
 }
 
 /// The next step.
-enum Next {
-    Make(Wish),
+enum NextStep {
+    Make(PrefetchRequest),
     /// Wait until this time.
     At(Instant),
     Nothing,
 }
 
 impl State {
-    fn next(&mut self, now: Instant) -> Next {
+    fn next(&mut self, now: Instant) -> NextStep {
         if self.busy > 0 || self.wanted.is_empty() {
-            return Next::Nothing;
+            return NextStep::Nothing;
         }
         let quiet = self.ended + QUIET;
         if now < quiet {
-            return Next::At(quiet);
+            return NextStep::At(quiet);
         }
-        self.wanted.pop_front().map_or(Next::Nothing, Next::Make)
+        self.wanted.pop_front().map_or(NextStep::Nothing, NextStep::Make)
     }
 }
 
@@ -107,7 +107,7 @@ impl Prefetch {
         let state =
             State { busy: 0, ended: Instant::now(), wanted: VecDeque::new(), current: None };
         let (state, changed) = (Mutex::new(state), Notify::new());
-        Self { most, state, changed, counts: Counts::default() }
+        Self { most, state, changed, counts: PrefetchCounts::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -119,7 +119,7 @@ impl Prefetch {
         self.most
     }
 
-    pub(crate) fn counts(&self) -> &Counts {
+    pub(crate) fn counts(&self) -> &PrefetchCounts {
         &self.counts
     }
 
@@ -141,13 +141,13 @@ impl Prefetch {
     pub(crate) fn want(&self, open: &Arc<Open>, pictures: impl Iterator<Item = Picture>) {
         let mut state = self.state();
         for (at, picture) in pictures.take(self.most).enumerate() {
-            let wish = Wish { open: Arc::downgrade(open), picture };
-            let is_it = |other: &Wish| {
-                other.picture == wish.picture && Weak::ptr_eq(&other.open, &wish.open)
+            let request = PrefetchRequest { open: Arc::downgrade(open), picture };
+            let is_it = |other: &PrefetchRequest| {
+                other.picture == request.picture && Weak::ptr_eq(&other.open, &request.open)
             };
             state.wanted.retain(|other| !is_it(other));
             let at = at.min(state.wanted.len());
-            state.wanted.insert(at, wish);
+            state.wanted.insert(at, request);
         }
         state.wanted.truncate(WANTED);
         drop(state);
@@ -159,15 +159,16 @@ impl Prefetch {
         loop {
             let next = self.state().next(Instant::now());
             match next {
-                Next::Make(wish) => self.make(&images, wish).await,
-                Next::At(time) => tokio::time::sleep_until(time.into()).await,
-                Next::Nothing => self.changed.notified().await,
+                NextStep::Make(request) => self.make(&images, request).await,
+                NextStep::At(time) => tokio::time::sleep_until(time.into()).await,
+                NextStep::Nothing => self.changed.notified().await,
             }
         }
     }
 
-    async fn make(&self, images: &Arc<Images>, wish: Wish) {
-        let Some(open) = wish.open.upgrade().filter(|open| !images.has(open, &wish.picture)) else {
+    async fn make(&self, images: &Arc<Images>, request: PrefetchRequest) {
+        let Some(open) = request.open.upgrade().filter(|open| !images.has(open, &request.picture))
+        else {
             return;
         };
         let stop = Arc::new(Notify::new());
@@ -175,17 +176,17 @@ impl Prefetch {
             let mut state = self.state();
             // A client may have made a request meanwhile.
             if state.busy > 0 {
-                state.wanted.push_front(wish);
+                state.wanted.push_front(request);
                 return;
             }
-            let picture = wish.picture.clone();
+            let picture = request.picture.clone();
             state.current =
                 Some(Current { opening: open.number, picture, stop: Arc::clone(&stop) });
         }
         let made = tokio::select! {
             biased;
             () = stop.notified() => None,
-            made = images.get(&open, wish.picture) => Some(made),
+            made = images.get(&open, request.picture) => Some(made),
         };
         self.state().current = None;
         match made {

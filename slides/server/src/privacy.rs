@@ -4,7 +4,7 @@ use clap::ValueEnum;
 
 /// Clients that get no labels and macros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Whom {
+pub enum LabelPolicy {
     /// All clients
     Everybody,
     /// Clients with a signed address, whatever it allows

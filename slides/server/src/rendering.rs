@@ -14,7 +14,8 @@ use seekwire_slides_image::{Channel, Ink, Layer, Number, Plane, Rendering, Windo
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, Result};
-use crate::opened::Open;
+use crate::slide_cache::Open;
+use crate::stamps;
 
 /// No channel at all.
 const NONE: &str = "none";
@@ -54,13 +55,13 @@ pub(crate) fn plane(open: &Open, z: Option<&str>, t: Option<&str>) -> Result<Pla
     let usual = open.slide.rendering().plane;
     let (depth, times) = open.slide.planes();
     Ok(Plane {
-        z: place("z", "focal planes", z, depth, usual.z)?,
-        t: place("t", "times", t, times, usual.t)?,
+        z: index("z", "focal planes", z, depth, usual.z)?,
+        t: index("t", "times", t, times, usual.t)?,
     })
 }
 
 /// Parses a number below `count`.
-fn place(key: &str, what: &str, text: Option<&str>, count: u32, usual: u32) -> Result<u32> {
+fn index(key: &str, what: &str, text: Option<&str>, count: u32, usual: u32) -> Result<u32> {
     let Some(text) = text else { return Ok(usual) };
     let number = digits(text).filter(|number| *number < count);
     let bad = || {
@@ -100,8 +101,8 @@ fn layer(text: &str, channels: &[Channel]) -> Result<Layer> {
     let bad = |what: String| Failure::bad(format!("c: {what}"));
     let mut parts = text.split(':');
     let number = digits(parts.next().unwrap_or_default());
-    let found = number.and_then(|number| Some((number, channels.get(number as usize)?)));
-    let (channel, of) = found.ok_or_else(|| {
+    let channel = number.and_then(|number| Some((number, channels.get(number as usize)?)));
+    let (channel, of) = channel.ok_or_else(|| {
         bad(format!(
             "channels by their numbers, from 0 to {}, as in c=0:0000ff:100-4000; c={NONE} shows none",
             channels.len() - 1
@@ -169,20 +170,20 @@ fn text(open: &Open, rendering: &Rendering) -> String {
             text.push_str(NONE);
         }
     }
-    for (key, place, count) in [
+    for (key, index, count) in [
         ("z", rendering.plane.z, open.slide.planes().0),
         ("t", rendering.plane.t, open.slide.planes().1),
     ] {
         if count > 1 {
             let and = if text.is_empty() { "" } else { "&" };
-            let _ = write!(text, "{and}{key}={place}");
+            let _ = write!(text, "{and}{key}={index}");
         }
     }
     text
 }
 
 fn hexadecimal(colour: [u8; 3]) -> String {
-    crate::web::response::hexadecimal(&colour)
+    stamps::hexadecimal(&colour)
 }
 
 /// Adds channels, planes and the rendering to the properties of a slide.
@@ -295,10 +296,10 @@ mod tests {
         }
         assert!(layers("0", &[]).unwrap_err().what.contains("leave it out"));
         for text in ["3", "-1", "x", "", "18446744073709551615", "4294967296"] {
-            let failure = place("z", "focal planes", Some(text), 3, 0).unwrap_err();
+            let failure = index("z", "focal planes", Some(text), 3, 0).unwrap_err();
             assert!(failure.what.contains("from 0 to 2: there are 3 focal planes"), "{failure}");
         }
-        assert_eq!(place("z", "", Some("2"), 3, 0).unwrap(), 2);
-        assert_eq!(place("z", "", None, 3, 1).unwrap(), 1);
+        assert_eq!(index("z", "", Some("2"), 3, 0).unwrap(), 2);
+        assert_eq!(index("z", "", None, 3, 1).unwrap(), 1);
     }
 }

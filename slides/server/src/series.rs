@@ -5,18 +5,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use seekwire_slides_image::{Error, Heading};
+use seekwire_slides_image::{DatasetSummary, Error};
 
 use crate::render::work;
 use crate::stamps::Stamp;
-use crate::told::Told;
+use crate::warn_once::WarnOnce;
 
 /// A series that is a slide.
 #[derive(Debug, Clone)]
 pub(crate) struct Series {
     /// The identifier of the slide.
     pub(crate) id: String,
-    pub(crate) heading: Arc<Heading>,
+    pub(crate) heading: Arc<DatasetSummary>,
     /// Number of files whose names are those of instances.
     pub(crate) files: usize,
 }
@@ -25,14 +25,14 @@ pub(crate) struct Series {
 pub(crate) type Index = BTreeMap<(String, String), Series>;
 
 /// The series of a directory, by the UIDs of study and series.
-pub(crate) type Found = BTreeMap<(String, String), Files>;
+pub(crate) type SeriesByUid = BTreeMap<(String, String), SeriesFiles>;
 
 /// The files of a series in a directory.
 #[derive(Debug)]
-pub(crate) struct Files {
+pub(crate) struct SeriesFiles {
     /// The first one.
     pub(crate) first: PathBuf,
-    pub(crate) heading: Arc<Heading>,
+    pub(crate) heading: Arc<DatasetSummary>,
     /// Number of files.
     pub(crate) count: usize,
     /// Files whose instance UID also belongs to an earlier file, and that file. Links to the same
@@ -41,32 +41,32 @@ pub(crate) struct Files {
 }
 
 /// The stamp of a file, and its heading and instance UID; `None` for files that are not slides.
-type Known = (Stamp, Option<(Arc<Heading>, Arc<str>)>);
+type HeadingEntry = (Stamp, Option<(Arc<DatasetSummary>, Arc<str>)>);
 
 /// Cached beginnings of files.
 #[derive(Debug, Default)]
 pub(crate) struct Headings {
-    pub(crate) told: Arc<Told>,
-    known: HashMap<PathBuf, Known>,
+    pub(crate) warnings: Arc<WarnOnce>,
+    entries: HashMap<PathBuf, HeadingEntry>,
     /// Those requested since the scan began.
-    seen: HashMap<PathBuf, Known>,
+    seen: HashMap<PathBuf, HeadingEntry>,
 }
 
 impl Headings {
     /// The series of the files of one directory. Files that are not slides, or are malformed,
     /// belong to none.
-    pub(crate) fn series(&mut self, mut files: Vec<PathBuf>) -> Found {
+    pub(crate) fn series(&mut self, mut files: Vec<PathBuf>) -> SeriesByUid {
         files.sort();
-        let mut found = Found::new();
+        let mut series = SeriesByUid::new();
         let mut instances = HashMap::new();
         for file in files {
-            let Some((stamp, known)) = self.heading(&file) else { continue };
-            let Some((heading, instance)) = known else {
+            let Some((stamp, entry)) = self.heading(&file) else { continue };
+            let Some((heading, instance)) = entry else {
                 self.seen.insert(file, (stamp, None));
                 continue;
             };
             let key = (heading.study.clone(), heading.series.clone());
-            let entry = found.entry(key.clone()).or_insert_with(|| Files {
+            let entry = series.entry(key.clone()).or_insert_with(|| SeriesFiles {
                 first: file.clone(),
                 heading: Arc::clone(&heading),
                 count: 0,
@@ -85,21 +85,21 @@ impl Headings {
             let heading = if is_same { Arc::clone(&entry.heading) } else { heading };
             self.seen.insert(file, (stamp, Some((heading, instance))));
         }
-        found
+        series
     }
 
-    fn heading(&self, file: &Path) -> Option<Known> {
+    fn heading(&self, file: &Path) -> Option<HeadingEntry> {
         let data = fs::metadata(file).ok()?;
         let stamp = Stamp::of(&data);
-        if let Some((known, heading)) = self.known.get(file)
-            && *known == stamp
+        if let Some((cached, heading)) = self.entries.get(file)
+            && *cached == stamp
         {
             return Some((stamp, heading.clone()));
         }
-        let heading = match Heading::read(file, &work::limits()) {
+        let heading = match DatasetSummary::read(file, &work::limits()) {
             Ok(heading) => heading,
             Err(error) => {
-                self.told.warn(error.to_string());
+                self.warnings.warn(error.to_string());
                 // A file that cannot be read at the moment is tried again.
                 if matches!(error, Error::Io { .. }) {
                     return None;
@@ -112,7 +112,7 @@ impl Headings {
 
     /// Ends a scan: forgets files that were not requested.
     pub(crate) fn sweep(&mut self) {
-        self.known = std::mem::take(&mut self.seen);
-        self.told.sweep();
+        self.entries = std::mem::take(&mut self.seen);
+        self.warnings.sweep();
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use axum::Router;
 use axum::http::HeaderValue;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use seekwire_flow::{Guarantee, Policy};
+use seekwire_flow::{DealingPolicy, Guarantee};
 use seekwire_launch::Secret;
 use seekwire_slides_image::Limits;
 use tokio::net::TcpListener;
@@ -26,28 +26,27 @@ use crate::arguments::{Action, Slides as Options};
 use crate::counters::Counters;
 use crate::demo::Demo;
 use crate::disk::Disk;
-use crate::iiif::Most;
-use crate::library::Library;
-use crate::opened::Slides;
+use crate::iiif::SizeLimit;
+use crate::library::SlideLibrary;
 use crate::prefetch::Prefetch;
-use crate::privacy::Whom;
+use crate::privacy::LabelPolicy;
 use crate::render::{Bounds, Images, work};
-use crate::shares::Web;
 use crate::sign;
-use crate::web::gate::{self, Rate, Token};
+use crate::slide_cache::SlideCache;
+use crate::web::access_control::{self, Rate, Token};
 use crate::web::sending::Room;
-use crate::web::signed::Key;
-use crate::web::tls::{Files, Tls};
+use crate::web::signed::SigningKey;
+use crate::web::tls::{Tls, TlsFiles};
 use crate::web::{self, App, connections};
-use crate::workers::allowance::{self, Allowed};
-use crate::workers::{Workers, command as worker, launched};
+use crate::web_limits::Web;
+use crate::workers::worker_limits::{self, Allowed};
+use crate::workers::{Workers, command as worker, launcher};
 
 /// Contains the token, if no file does.
 const VARIABLE: &str = "SEEKWIRE_SLIDES_TOKEN";
 
-/// Blocking tokio threads for reads: a disk handles several reads at a time. A runtime in which a
-/// server runs should have at least as many (`max_blocking_threads`): slides on web servers may use
-/// three quarters of them.
+/// Blocking tokio threads for reads: a disk handles several reads at a time. Slides on web servers
+/// may use three quarters of them.
 pub const READERS: usize = 64;
 /// How long pending reads are waited for at the end.
 const LAST: Duration = Duration::from_secs(1);
@@ -68,11 +67,11 @@ pub struct Settings {
     pub secret: Option<String>,
     /// Clients that get no labels and macros; `None` for those with a signed address that does not
     /// allow them.
-    pub no_associated: Option<Whom>,
+    pub no_associated: Option<LabelPolicy>,
     /// Whether metadata that may name a person is shown.
     pub shows_persons: bool,
     /// The certificate for TLS; `None` for plain connections.
-    pub tls: Option<Files>,
+    pub tls: Option<TlsFiles>,
     /// Threads that decode, and as many that encode.
     pub threads: NonZeroUsize,
     /// JPEG quality, from 1 to 100.
@@ -118,7 +117,7 @@ pub struct Settings {
     /// Threads of all workers that are given work; each costs four threads here.
     pub worker_threads: NonZeroUsize,
     /// How work is distributed.
-    pub policy: Policy,
+    pub policy: DealingPolicy,
     /// The guarantee for updates.
     pub guarantee: Option<Guarantee>,
 }
@@ -167,9 +166,16 @@ impl Settings {
             max_age: 3600,
             workers: None,
             worker_threads: NonZeroUsize::new(256).unwrap_or(NonZeroUsize::MIN),
-            policy: Policy::default(),
+            policy: DealingPolicy::default(),
             guarantee: None,
         }
+    }
+
+    /// Blocking threads that the tokio runtime of a server should have (`max_blocking_threads`):
+    /// those that read, decode and encode.
+    #[must_use]
+    pub fn blocking_threads(&self) -> usize {
+        self.threads.get().saturating_mul(2).saturating_add(READERS)
     }
 
     fn of(options: &Options) -> Result<Self> {
@@ -178,14 +184,14 @@ impl Settings {
             listen: options.listen.clone(),
             base_url: options.base_url.clone(),
             token: token(options)?,
-            secret: options.secret_file.as_deref().map(secret).transpose()?,
+            secret: options.secret_file.as_deref().map(sign::secret).transpose()?,
             no_associated: options.no_associated,
             shows_persons: options.show_persons,
             tls: options
                 .tls_certificate
                 .clone()
                 .zip(options.tls_key.clone())
-                .map(|(certificate, key)| Files { certificate, key }),
+                .map(|(certificate, key)| TlsFiles { certificate, key }),
             threads: options.threads.unwrap_or(new.threads),
             quality: options.quality,
             image_cache: options.image_cache,
@@ -230,19 +236,12 @@ fn token(options: &Options) -> Result<Option<String>> {
             _ => return Ok(None),
         },
     };
-    if !gate::is_usable(&token) {
+    if !access_control::is_usable(&token) {
         bail!(
             "{from}: a token has visible characters of ASCII, no blanks, quotes, commas, semicolons"
         );
     }
     Ok(Some(token))
-}
-
-/// The secret in a file.
-pub(crate) fn secret(path: &Path) -> Result<String> {
-    let from = path.display().to_string();
-    let text = fs::read_to_string(path).with_context(|| from.clone())?;
-    sign::secret(&text, &from)
 }
 
 /// A listening server.
@@ -266,7 +265,7 @@ impl Server {
     /// on, an unusable certificate, or no threads.
     pub async fn bind(settings: Settings) -> Result<Self> {
         let locations = settings.locations;
-        let library = tokio::task::spawn_blocking(move || Library::new(&locations)).await??;
+        let library = tokio::task::spawn_blocking(move || SlideLibrary::new(&locations)).await??;
         let slides = library.list().len();
         let counters = Arc::new(Counters::default());
         let bounds = Bounds {
@@ -283,8 +282,10 @@ impl Server {
         let tls = settings.tls.as_ref().map(Tls::new).transpose()?;
         let listener = TcpListener::bind(&settings.listen).await;
         let listener = listener.with_context(|| format!("cannot listen at {}", settings.listen))?;
-        let disk = settings.disk_cache.and_then(|(place, bytes)| Disk::start(&place, bytes));
-        let web = Arc::new(Web::new(READERS, settings.requests as usize));
+        let disk =
+            settings.disk_cache.and_then(|(directory, bytes)| Disk::start(&directory, bytes));
+        let threads = settings.threads.get();
+        let web = Arc::new(Web::new(READERS, threads, settings.requests as usize));
         let images = Arc::new(Images::new(bounds, disk, Arc::clone(&web), Arc::clone(&counters))?);
         // One thread stays free for requests; and a guarantee covers requested images only.
         let may_prefetch = settings.threads.get() > 1 && settings.guarantee.is_none();
@@ -299,12 +300,12 @@ impl Server {
             let listener = listener
                 .with_context(|| format!("cannot listen for workers at {}", workers.listen))?;
             let threads = settings.worker_threads.get();
-            let most = Allowed { workers: allowance::MOST, threads };
+            let most = Allowed { workers: worker_limits::MOST, threads };
             Workers::start(listener, workers.secret, most, Arc::clone(&images))
         });
         let workers = workers.transpose()?;
         let app = App {
-            slides: Arc::new(Slides::new(
+            slides: Arc::new(SlideCache::new(
                 library,
                 settings.open_slides,
                 Limits {
@@ -322,11 +323,11 @@ impl Server {
             workers: workers.clone(),
             counters,
             requests: Default::default(),
-            most: Most { side: settings.max_side, area: settings.max_area },
+            most: SizeLimit { side: settings.max_side, area: settings.max_area },
             base: settings.base_url,
             cache,
             token: settings.token.as_deref().map(Token::new),
-            key: settings.secret.as_deref().map(Key::new),
+            key: settings.secret.as_deref().map(SigningKey::new),
             is_encrypted: tls.is_some(),
             no_associated: settings.no_associated,
             shows_persons: settings.shows_persons,
@@ -408,9 +409,9 @@ pub(crate) fn command(options: &Options) -> Result<()> {
     allow_files();
     let mut launched = None;
     if let Some(listen) = options.workers.clone() {
-        launched = launched::server()?;
-        let given = worker::secret(options.worker_secret.as_deref())?;
-        let secret = match (given, &launched) {
+        launched = launcher::server()?;
+        let file_secret = worker::secret(options.worker_secret.as_deref())?;
+        let secret = match (file_secret, &launched) {
             (Some(secret), _) => secret,
             (None, Some(_)) => Secret::random()?,
             (None, None) => bail!("workers need a secret: --worker-secret FILE"),
@@ -424,7 +425,7 @@ pub(crate) fn command(options: &Options) -> Result<()> {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        .max_blocking_threads(READERS)
+        .max_blocking_threads(settings.blocking_threads())
         .build()?;
     let served = runtime.block_on(async {
         // From now on, these signals shut the server down cleanly.
@@ -443,7 +444,7 @@ pub(crate) fn command(options: &Options) -> Result<()> {
         seekwire_program::tell(format_args!("seekwire: {count} at {scheme}://{address}/"));
         if let (Some(address), Some(secret)) = (server.worker_address(), secret) {
             if let Some(launched) = launched {
-                launched::tell(launched, address, &secret)?;
+                launcher::tell(launched, address, &secret)?;
             }
             seekwire_program::tell(format_args!("seekwire: workers at {address}"));
         }
@@ -459,10 +460,10 @@ pub(crate) fn command(options: &Options) -> Result<()> {
                 }
             }
         });
-        let (told, end) = oneshot::channel();
+        let (stop, end) = oneshot::channel();
         let signalled = async {
             next(&mut signals).await;
-            let _ = told.send(());
+            let _ = stop.send(());
             next(&mut signals).await;
         };
         let ended = async {

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::render::work;
-use crate::web::response::hexadecimal;
 
 /// Files that describe groups and arrays of Zarr, in both versions of the format.
 const DESCRIPTIONS: [&str; 4] = ["zarr.json", ".zattrs", ".zgroup", ".zarray"];
@@ -54,11 +53,11 @@ pub(crate) fn image(store: &Path) -> String {
     let mut todo = vec![(store.to_owned(), 0)];
     while let Some((directory, depth)) = todo.pop() {
         let files = DESCRIPTIONS.map(|name| directory.join(name));
-        let found = described.len();
+        let length = described.len();
         described.extend(files.into_iter().filter(|file| file.is_file()));
         // Directories inside an array, or without a description, hold chunks.
         let is_array = described.last().is_some_and(|file| file.ends_with(".zarray"));
-        if is_array || described.len() == found || depth == DEEPEST {
+        if is_array || described.len() == length || depth == DEEPEST {
             continue;
         }
         let below = fs::read_dir(directory).into_iter().flatten().flatten();
@@ -85,6 +84,17 @@ fn hash(below: &Path, mut files: Vec<PathBuf>) -> String {
         }
     }
     hexadecimal(&hash.finalize()[..8])
+}
+
+/// Encodes each byte with two digits.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.extend(
+            [byte >> 4, byte & 15].map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])),
+        );
+    }
+    text
 }
 
 #[cfg(test)]

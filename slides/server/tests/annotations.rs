@@ -1,8 +1,6 @@
 //! Annotations of slides over HTTP.
 
-mod common;
-
-use common::{Service, odd};
+use crate::common::{Service, odd};
 use serde_json::json;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;

@@ -1,19 +1,13 @@
 //! The pages in a real browser: a gallery and a viewer in use, at two widths.
 
-mod common;
-#[path = "common/browser.rs"]
-mod driver;
-#[path = "common/viewer.rs"]
-mod viewer;
-
 use std::path::{Path, PathBuf};
 
-use common::made::channels;
-use common::{Service, aperio};
-use driver::{Browser, Page};
+use crate::common::made_slides::channels;
+use crate::common::{Service, aperio};
+use crate::driver::{Browser, Page};
+use crate::viewer::{VIEWER, check_layout, keep, settle};
 use image::RgbImage;
 use serde_json::json;
-use viewer::{VIEWER, check_layout, keep, settle};
 
 /// The difference of colours, averaged over blocks first, so that an offset of half a pixel does
 /// not matter.
@@ -42,14 +36,14 @@ fn difference(one: &RgbImage, other: &RgbImage) -> f64 {
 /// Checks the position of the slide: compares the picture around the centre of the view with
 /// IIIF's.
 fn check_pixels(page: &mut Page<'_>, service: &Service, picture: &RgbImage, quarters: u32) {
-    let place = page.value(&format!(
+    let position = page.value(&format!(
         "(() => {{ const viewer = {VIEWER}, view = viewer.viewport, size = view.getContainerSize();
             const box = document.getElementById('slide').getBoundingClientRect();
             const middle = view.viewportToImageCoordinates(view.getCenter());
             return [box.x, box.y, size.x, size.y, middle.x, middle.y,
                 view.viewportToImageZoom(view.getZoom())]; }})()"
     ));
-    let of = |at: usize| place[at].as_f64().unwrap();
+    let of = |at: usize| position[at].as_f64().unwrap();
     // Without the controls at the borders.
     let side = (of(2).min(of(3)) * 0.5 / 16.0).floor() * 16.0;
     let (left, top) = (of(0) + (of(2) - side) / 2.0, of(1) + (of(3) - side) / 2.0);
@@ -204,12 +198,12 @@ fn in_a_browser_slides_are_found_and_looked_at() {
         let mut page = browser.page(width, height, has_touch);
         page.open(&link);
         settle(&mut page);
-        let found = page.value(&view);
+        let shown = page.value(&view);
         for at in 0..4 {
-            let (found, expected) = (found[at].as_f64().unwrap(), expected[at].as_f64().unwrap());
+            let (shown, expected) = (shown[at].as_f64().unwrap(), expected[at].as_f64().unwrap());
             assert!(
-                (found - expected).abs() < 1e-4 * expected.abs().max(1.0),
-                "{found} {expected}"
+                (shown - expected).abs() < 1e-4 * expected.abs().max(1.0),
+                "{shown} {expected}"
             );
         }
         page.until("document.querySelectorAll('#legend .swatch').length === 2");
@@ -269,9 +263,9 @@ fn in_a_browser_annotations_are_where_they_belong() {
         }
         let corners = page.value(&format!(
             "[[300, 500], [1200, 500], [1200, 1400], [300, 1400]].map(([x, y]) => {{
-                const place = {VIEWER}.viewport.imageToViewerElementCoordinates(new OpenSeadragon.Point(x, y));
+                const point = {VIEWER}.viewport.imageToViewerElementCoordinates(new OpenSeadragon.Point(x, y));
                 const context = document.querySelector('canvas.annotations').getContext('2d');
-                return [...context.getImageData(Math.round(place.x), Math.round(place.y), 1, 1).data];
+                return [...context.getImageData(Math.round(point.x), Math.round(point.y), 1, 1).data];
             }})"
         ));
         for corner in corners.as_array().unwrap() {
@@ -316,11 +310,11 @@ fn in_a_browser_annotations_are_where_they_belong() {
 fn mean(page: &mut Page<'_>, name: &str) -> [f64; 3] {
     settle(page);
     let picture = keep(page, name);
-    let place = page.value(
+    let position = page.value(
         "(() => { const box = document.getElementById('slide').getBoundingClientRect();
             return [box.x + box.width / 2, box.y + box.height / 2]; })()",
     );
-    let middle = |at: usize| place[at].as_f64().unwrap() as u32;
+    let middle = |at: usize| position[at].as_f64().unwrap() as u32;
     let side = 40;
     let part =
         image::imageops::crop_imm(&picture, middle(0) - side, middle(1) - side, 2 * side, 2 * side);
@@ -385,8 +379,8 @@ fn in_a_browser_channels_and_planes_are_chosen() {
         until_shown(&mut page, "2:0000ff:0-100&z=2&t=0");
         let bright = mean(&mut page, &format!("channels-bright-{width}"));
         assert!(bright[2] > 230.0, "{bright:?}");
-        let told = page.value("document.querySelector('#channels output').textContent");
-        assert_eq!(told, "3 of 3");
+        let text = page.value("document.querySelector('#channels output').textContent");
+        assert_eq!(text, "3 of 3");
         let link = page.value("location.href").as_str().unwrap().to_owned();
         assert_eq!(page.complaints(), Vec::<String>::new());
         drop(page);

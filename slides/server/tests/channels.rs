@@ -1,13 +1,11 @@
 //! Channels, focal planes and times in addresses: Deep Zoom and IIIF return the same pixels, which
 //! match those that numpy computes from the samples.
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 
-use common::made::channels;
-use common::{Service, odd};
+use crate::common::made_slides::channels;
+use crate::common::{Service, odd};
 use image::RgbImage;
 use serde_json::{Value, json};
 
@@ -21,9 +19,9 @@ struct Case {
 
 /// The cases of the largest level of `said.zarr`.
 fn cases(directory: &Path) -> Vec<Case> {
-    let told = fs::read(directory.join("said.zarr.json")).unwrap();
-    let told: Value = serde_json::from_slice(&told).unwrap();
-    let cases = told["cases"].as_array().unwrap().iter().filter(|case| case["level"] == 0);
+    let described = fs::read(directory.join("said.zarr.json")).unwrap();
+    let described: Value = serde_json::from_slice(&described).unwrap();
+    let cases = described["cases"].as_array().unwrap().iter().filter(|case| case["level"] == 0);
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let cases = cases.map(|case| {
         let layers = case["layers"].as_array().unwrap().iter().map(|layer| {
@@ -43,7 +41,8 @@ fn cases(directory: &Path) -> Vec<Case> {
 }
 
 /// All tiles of the last Deep Zoom level, assembled.
-fn deep_zoom(service: &Service, query: &str, (width, height): (u32, u32)) -> RgbImage {
+fn deep_zoom(service: &Service, query: &str, size: (u32, u32)) -> RgbImage {
+    let (width, height) = size;
     let mut whole = RgbImage::new(width, height);
     for (column, row) in (0..height.div_ceil(64))
         .flat_map(|row| (0..width.div_ceil(64)).map(move |column| (column, row)))
@@ -114,6 +113,32 @@ fn settings_in_addresses_are_what_is_shown() {
     assert_eq!(canonical("?c=0,2&z=1"), "default.png");
     assert_eq!(canonical("?c=2:00ff00&t=1"), "default.png?c=2:00ff00:0-2500&z=1&t=1");
     assert_eq!(canonical("?c=none"), "default.png?c=none&z=1&t=0");
+}
+
+/// Horizontal and vertical sampling factors of luminance in a JPEG file.
+fn sampling(jpeg: &[u8]) -> u8 {
+    let mut at = 2;
+    loop {
+        let length = usize::from(u16::from_be_bytes([jpeg[at + 2], jpeg[at + 3]]));
+        // The header of a baseline frame: its length, 8 bits, two sides, three components; then
+        // each component's number and factors.
+        if jpeg[at..at + 2] == [0xff, 0xc0] {
+            return jpeg[at + 11];
+        }
+        at += 2 + length;
+    }
+}
+
+#[test]
+fn blended_channels_have_colours_of_full_resolution() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    channels(directory);
+    odd(directory);
+    let service = Service::of(directory);
+    let of = |image: &str| sampling(&service.get(&format!("/iiif/3/{image}/0/default.jpg")).body);
+    assert_eq!(of("said.zarr/5,7,99,77/99,77"), 0x11);
+    assert_eq!(of("odd.tif/full/50,"), 0x22);
 }
 
 #[test]
@@ -246,4 +271,24 @@ fn settings_that_a_slide_does_not_have_are_refused_with_what_to_do() {
     }
     assert_eq!(service.get("/slides/odd.tif/raw/0/0_0?c=0").status, 404);
     assert_eq!(service.get("/slides/odd.tif/properties.json").json()["channels"], json!([]));
+}
+
+#[test]
+fn samples_of_a_channel_take_memory_for_the_whole_chunk() {
+    let directory = tempfile::tempdir().unwrap();
+    let slide = directory.path().join("deep.zarr");
+    fs::create_dir_all(slide.join("0")).unwrap();
+    let group = json!({"multiscales": [{"axes": ["c", "y", "x"], "datasets": [{"path": "0"}]}]});
+    fs::write(slide.join(".zattrs"), group.to_string()).unwrap();
+    let array = json!({
+        "zarr_format": 2, "shape": [64, 64, 64], "chunks": [64, 64, 64], "dtype": "<u2",
+        "compressor": null, "fill_value": 0, "order": "C", "filters": null,
+    });
+    fs::write(slide.join("0/.zarray"), array.to_string()).unwrap();
+    fs::write(slide.join("0/0.0.0"), vec![1; 64 * 64 * 64 * 2]).unwrap();
+    for (memory, status) in [(1 << 20, 200), (256 << 10, 501)] {
+        let service = Service::start(directory.path(), |settings| settings.memory = memory);
+        let answer = service.get("/slides/deep.zarr/raw/0/0_0?c=5");
+        assert_eq!(answer.status, status, "{}", String::from_utf8_lossy(&answer.body));
+    }
 }

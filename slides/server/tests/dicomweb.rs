@@ -1,14 +1,12 @@
 //! DICOMweb with clients from PyPI and npm and with pydicom, and invalid requests.
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use common::made::{dicom, open, pyramid};
-use common::{Answer, Service, odd, run, script};
+use crate::common::made_slides::{dicom, label, open, pyramid};
+use crate::common::{Answer, Service, odd, run, script};
 use seekwire_slides_image::{Region, Slide};
 
 const STUDY: &str = "/dicomweb/studies/1.2.826.0.1.1";
@@ -27,25 +25,25 @@ impl Study {
         static MADE: OnceLock<Vec<(PathBuf, Vec<u8>)>> = OnceLock::new();
         let made = MADE.get_or_init(|| {
             let directory = tempfile::tempdir().unwrap();
-            let place = directory.path();
-            odd(place);
+            let path = directory.path();
+            odd(path);
             for (name, compression, series) in [("a", "jpeg", 2), ("b", "none", 3)] {
-                let slide = pyramid(place, &format!("{name}.tif"), compression);
+                let slide = pyramid(path, &format!("{name}.tif"), compression);
                 let series = format!("1.2.826.0.1.{series}");
-                dicom(&slide, place, &place.join("root/study"), name, &series);
+                dicom(&slide, path, &path.join("root/study"), name, &series);
             }
-            let files = fs::read_dir(place.join("root/study")).unwrap();
+            let files = fs::read_dir(path.join("root/study")).unwrap();
             let files = files.map(|file| Path::new("root/study").join(file.unwrap().file_name()));
             let files = files.chain(["a.tif", "b.tif"].map(PathBuf::from));
-            files.map(|file| (file.clone(), fs::read(place.join(file)).unwrap())).collect()
+            files.map(|file| (file.clone(), fs::read(path.join(file)).unwrap())).collect()
         });
         let directory = tempfile::tempdir().unwrap();
-        let place = directory.path();
-        fs::create_dir_all(place.join("root/study")).unwrap();
+        let path = directory.path();
+        fs::create_dir_all(path.join("root/study")).unwrap();
         for (file, bytes) in made {
-            fs::write(place.join(file), bytes).unwrap();
+            fs::write(path.join(file), bytes).unwrap();
         }
-        let [jpeg, raw] = ["a.tif", "b.tif"].map(|name| open(&place.join(name)));
+        let [jpeg, raw] = ["a.tif", "b.tif"].map(|name| open(&path.join(name)));
         Self { directory, jpeg, raw }
     }
 
@@ -192,8 +190,8 @@ fn files_come_whole_and_in_ranges() {
     ] {
         let part = service.ask("GET", &path, &[("range", &range), ("if-range", etag)]);
         assert_eq!(part.status, 206, "{range}");
-        let place = format!("bytes {from}-{}/{length}", to - 1);
-        assert_eq!(part.header("content-range"), place);
+        let range = format!("bytes {from}-{}/{length}", to - 1);
+        assert_eq!(part.header("content-range"), range);
         assert!(part.body == file[from..to], "{range}");
         let other = service.ask("GET", &path, &[("range", &range), ("if-range", "\"x\"")]);
         assert_eq!((other.status, other.body.len()), (200, length));
@@ -211,8 +209,8 @@ fn files_come_whole_and_in_ranges() {
         .filter(|at| series.body[*at..].starts_with(boundary.as_bytes()))
         .collect();
     assert_eq!(starts.len(), study.jpeg.levels().len() + 1);
-    for (level, places) in starts.windows(2).enumerate() {
-        let part = &series.body[places[0]..places[1] - 2];
+    for (level, bounds) in starts.windows(2).enumerate() {
+        let part = &series.body[bounds[0]..bounds[1] - 2];
         let file = fs::read(study.file(&format!("a{level}.dcm"))).unwrap();
         assert!(part.ends_with(&file), "{level}");
     }
@@ -284,8 +282,8 @@ fn what_is_asked_for_wrongly_is_refused_and_the_server_goes_on() {
     let broken = service.get(&format!("{STUDY}/series/1.2.826.0.1.9/metadata"));
     assert!(broken.text().starts_with("cut/"), "{}", broken.text());
     // The series is found, and so is the rest of the study.
-    let found = service.get(&format!("{STUDY}/series")).json();
-    assert_eq!(found.as_array().unwrap().len(), 3);
+    let series = service.get(&format!("{STUDY}/series")).json();
+    assert_eq!(series.as_array().unwrap().len(), 3);
     let limited = service.get("/dicomweb/series?limit=1&offset=1");
     assert!(limited.header("warning").contains("1 more results"), "{limited:?}");
     assert_eq!(service.get(&instance(2, 1)).status, 200);
@@ -366,8 +364,8 @@ fn instances_are_searched_by_what_the_standard_requires() {
     ] {
         assert_eq!(count(&query), (expected, String::new()), "{query}");
     }
-    let (found, warning) = count("instances?limit=1");
-    assert_eq!((found, warning.is_empty()), (1, false));
+    let (count_found, warning) = count("instances?limit=1");
+    assert_eq!((count_found, warning.is_empty()), (1, false));
     let rest = jpeg + raw - 1;
     assert_eq!(count(&format!("instances?offset={rest}")).0, 1);
     // Attributes that cannot be matched are ignored, and a warning names them.
@@ -380,9 +378,9 @@ fn instances_are_searched_by_what_the_standard_requires() {
             "FillerOrderNumberImagingServiceRequest",
         ),
     ] {
-        let (found, warning) = count(query);
+        let (count_found, warning) = count(query);
         assert!(
-            found > 0 && warning.starts_with("299 ") && warning.contains(name),
+            count_found > 0 && warning.starts_with("299 ") && warning.contains(name),
             "{query}: {warning}"
         );
     }
@@ -449,4 +447,27 @@ fn files_of_the_same_uids_are_slides_of_their_own_and_that_is_said() {
     }
     // DICOMweb serves the first one; the file of another study counts as the first of that.
     assert_eq!(service.get(&format!("{}/metadata", instance(3, 1))).status, 200);
+}
+
+#[test]
+fn frames_of_a_label_have_the_colours_that_are_stored() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    odd(path);
+    let slide = pyramid(path, "a.tif", "jpeg --profile p3");
+    let root = path.join("root");
+    let series = "1.2.826.0.1.2";
+    dicom(&slide, path, &root.join("case"), "a", series);
+    label(&slide, path, &root.join("case"), series);
+    let service = Service::of(&root);
+    let shown = |number: u32, what: &str| {
+        let instance = format!("{STUDY}/series/{series}/instances/{series}.{number}");
+        service.get(&format!("{instance}/{what}")).pixels()
+    };
+    let stored = |number: u32| shown(number, "frames/1?accept=image/jpeg");
+    // The profile is that of the levels.
+    assert_ne!(shown(1, "frames/1/rendered"), stored(1));
+    assert_eq!(shown(99, "frames/1/rendered"), stored(99));
+    let (frame, whole) = (stored(99), shown(99, "rendered?accept=image/png"));
+    assert_eq!(frame.get_pixel(0, 0), whole.get_pixel(0, 0));
 }

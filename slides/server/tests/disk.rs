@@ -1,13 +1,11 @@
 //! Images on disk: after a restart, with two servers, and without space.
 
-mod common;
-
-use common::{Service, odd};
+use crate::common::{Service, odd};
 use std::fs;
 use std::path::Path;
 
-fn start(slide: &Path, place: &Path) -> Service {
-    Service::start(slide, |settings| settings.disk_cache = Some((place.to_owned(), 16 << 20)))
+fn start(slide: &Path, cache: &Path) -> Service {
+    Service::start(slide, |settings| settings.disk_cache = Some((cache.to_owned(), 16 << 20)))
 }
 
 /// Waits until so many have been written.
@@ -20,18 +18,18 @@ fn written(service: &Service, count: u64) {
 #[test]
 fn what_was_made_once_is_there_after_a_restart_and_for_others() {
     let directory = tempfile::tempdir().unwrap();
-    let (slide, place) = (odd(directory.path()), directory.path().join("cache"));
+    let (slide, cache) = (odd(directory.path()), directory.path().join("cache"));
     let addresses = ["/odd.tif_files/9/0_0.jpg", "/iiif/3/odd.tif/full/100,/90/gray.png"];
-    let first = start(&slide, &place);
-    let second = start(&slide, &place);
+    let first = start(&slide, &cache);
+    let second = start(&slide, &cache);
     let made = addresses.map(|address| first.get(address));
     written(&first, 2);
     // Another server with the same directory, and the next run.
-    for service in [second, start(&slide, &place)] {
+    for service in [second, start(&slide, &cache)] {
         for (address, made) in addresses.iter().zip(&made) {
-            let found = service.get(address);
-            assert_eq!((found.status, &found.body), (200, &made.body));
-            assert_eq!(found.header("etag"), made.header("etag"));
+            let answer = service.get(address);
+            assert_eq!((answer.status, &answer.body), (200, &made.body));
+            assert_eq!(answer.header("etag"), made.header("etag"));
         }
         assert_eq!(service.count("disk_found_total"), 2);
         assert_eq!(service.count("tiles_decoded_total"), 0);
@@ -41,10 +39,10 @@ fn what_was_made_once_is_there_after_a_restart_and_for_others() {
     drop(first);
 
     // A different slide of the same name is not confused with it.
-    common::vips(directory.path(), "invert part.v inverted.v");
-    common::vips(directory.path(), "tiffsave inverted.v other.tif --tile --pyramid");
+    crate::common::vips(directory.path(), "invert part.v inverted.v");
+    crate::common::vips(directory.path(), "tiffsave inverted.v other.tif --tile --pyramid");
     fs::rename(directory.path().join("other.tif"), &slide).unwrap();
-    let service = start(&slide, &place);
+    let service = start(&slide, &cache);
     let other = service.get(addresses[0]);
     assert!(other.status == 200 && other.body != made[0].body);
     assert_eq!(service.count("disk_found_total"), 0);
@@ -60,10 +58,10 @@ fn without_room_everything_else_goes_on() {
     let service = start(&slide, &file);
     assert_eq!(service.get("/odd.tif_files/9/0_0.png").status, 200);
     assert_eq!(service.count("cache_limit_bytes{of=\"disk\"}"), 0);
-    let place = directory.path().join("cache");
-    let service = start(&slide, &place);
-    fs::remove_dir_all(&place).unwrap();
-    fs::write(&place, "").unwrap();
+    let cache = directory.path().join("cache");
+    let service = start(&slide, &cache);
+    fs::remove_dir_all(&cache).unwrap();
+    fs::write(&cache, "").unwrap();
     assert_eq!(service.get("/odd.tif_files/9/0_0.png").status, 200);
     while service.count("disk_failed_total") == 0 {
         std::thread::yield_now();

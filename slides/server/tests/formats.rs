@@ -1,16 +1,15 @@
 //! DICOM and OME-Zarr, found in directories and served through Deep Zoom and IIIF.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use common::made::{dicom, pyramid, zarr};
-use common::{Service, odd, vips};
+use crate::common::made_slides::{dicom, pyramid, zarr};
+use crate::common::{Service, odd, vips};
 use image::RgbImage;
 use seekwire_slides_image::{Region, Slide};
 
-fn render(slide: &Slide, (x, y, width, height): (u32, u32, u32, u32), to: (u32, u32)) -> RgbImage {
+fn render(slide: &Slide, region: (u32, u32, u32, u32), to: (u32, u32)) -> RgbImage {
+    let (x, y, width, height) = region;
     let region = Region { x: x.into(), y: y.into(), width, height };
     let raster = slide.render(region, to.0, to.1).unwrap();
     RgbImage::from_raw(to.0, to.1, raster.into_pixels()).unwrap()

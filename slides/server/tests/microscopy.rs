@@ -1,17 +1,13 @@
 //! dicom-microscopy-viewer, with which Slim displays slides, in a real browser.
 
-mod common;
-#[path = "common/browser.rs"]
-mod driver;
-
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::made::{dicom, pyramid};
-use common::{Service, odd, script};
-use driver::Browser;
+use crate::common::made_slides::{dicom, pyramid};
+use crate::common::{Service, odd, script};
+use crate::driver::Browser;
 use image::RgbImage;
 
 /// Size of the window.
@@ -19,7 +15,7 @@ const WIDTH: u32 = 700;
 const HEIGHT: u32 = 500;
 
 /// How long the viewer may take to draw a slide.
-const PATIENCE: Duration = Duration::from_secs(240);
+const DRAW_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// A server for the viewer's page, which ends on drop.
 struct Pages(Child);
@@ -31,7 +27,7 @@ impl Drop for Pages {
     }
 }
 
-/// The mean colour difference of places that are many pixels apart.
+/// The mean colour difference of points that are many pixels apart.
 fn difference(one: &RgbImage, other: &RgbImage) -> f64 {
     let pairs =
         one.pixels().zip(other.pixels()).flat_map(|(one, other)| one.0.into_iter().zip(other.0));
@@ -42,14 +38,14 @@ fn difference(one: &RgbImage, other: &RgbImage) -> f64 {
 #[test]
 fn in_a_browser_another_viewer_shows_a_slide_by_dicomweb() {
     let directory = tempfile::tempdir().unwrap();
-    let place = directory.path();
-    odd(place);
-    let slide = pyramid(place, "a.tif", "jpeg");
-    dicom(&slide, place, &place.join("root/study"), "a", "1.2.826.0.1.2");
-    let service = Service::of(&place.join("root"));
+    let path = directory.path();
+    odd(path);
+    let slide = pyramid(path, "a.tif", "jpeg");
+    dicom(&slide, path, &path.join("root/study"), "a", "1.2.826.0.1.2");
+    let service = Service::of(&path.join("root"));
 
     // The page comes from another server, as in practice.
-    let pages = place.join("pages");
+    let pages = path.join("pages");
     std::fs::create_dir(&pages).unwrap();
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/microscopy.html");
     std::fs::copy(page, pages.join("index.html")).unwrap();
@@ -96,7 +92,7 @@ fn in_a_browser_another_viewer_shows_a_slide_by_dicomweb() {
             break (seen, off);
         }
         let complaints = page.complaints();
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > DRAW_TIMEOUT {
             let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("microscopy.png");
             picture.save(&kept).unwrap();
             panic!("{off}: {}, {complaints:?}", kept.display());

@@ -1,8 +1,6 @@
 //! Slides that only OpenSlide reads, in a browser.
 
-mod common;
-
-use common::{Service, run, script};
+use crate::common::{Service, run, script};
 use std::path::Path;
 use std::process::Command;
 

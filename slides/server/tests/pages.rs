@@ -1,14 +1,12 @@
 //! Pages and texts: readable errors, names that look like markup, compression.
 
-mod common;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, UNIX_EPOCH};
 
-use common::{Service, odd};
+use crate::common::{Service, odd};
 
 const BROWSER: (&str, &str) = ("accept", "text/html,application/xhtml+xml,*/*;q=0.8");
 
@@ -146,12 +144,12 @@ fn compressed_and_plain_text_share_a_weak_tag_and_images_have_strong_ones() {
         let is_image = path.ends_with("g") && !path.ends_with(".svg");
         for takes in ["", "Accept-Encoding: gzip\r\n"] {
             let (head, _) = raw(&service, path, takes);
-            let known = tag(&head);
-            assert_eq!(known.starts_with("w/\""), !is_image, "{path}: {head}");
-            let known = known.replace("w/", "W/");
-            let (head, body) = raw(&service, path, &format!("{takes}If-None-Match: {known}\r\n"));
+            let etag = tag(&head);
+            assert_eq!(etag.starts_with("w/\""), !is_image, "{path}: {head}");
+            let etag = etag.replace("w/", "W/");
+            let (head, body) = raw(&service, path, &format!("{takes}If-None-Match: {etag}\r\n"));
             assert!(head.starts_with("http/1.1 304") && body.is_empty(), "{path}: {head}");
-            assert_eq!(tag(&head).replace("w/", "W/"), known, "{path}");
+            assert_eq!(tag(&head).replace("w/", "W/"), etag, "{path}");
         }
     }
 }
@@ -207,7 +205,7 @@ fn the_gallery_is_searched_and_has_folders() {
         fs::copy(&slide, path).unwrap();
     }
     let service = Service::of(directory.path());
-    let found = |query: &str| -> Vec<String> {
+    let listed = |query: &str| -> Vec<String> {
         let page = service.get(query);
         assert_eq!(page.status, 200);
         let parts = page.text().split("<li><a href=\"slides/").skip(1);
@@ -215,9 +213,9 @@ fn the_gallery_is_searched_and_has_folders() {
     };
     let all = ["a%2FCase-1.tif", "a%2Fb%2Fcase-2.tif", "c%26d%2F%22e%22.tif", "odd.tif"];
     let reversed: Vec<&str> = all.into_iter().rev().collect();
-    assert_eq!(found("/"), all);
-    assert_eq!(found("/?sort=reversed"), reversed);
-    assert_eq!(found("/?q=CASE"), all[..2]);
+    assert_eq!(listed("/"), all);
+    assert_eq!(listed("/?sort=reversed"), reversed);
+    assert_eq!(listed("/?q=CASE"), all[..2]);
     // The third is the oldest, and the second the largest.
     let change = |name: &str, date: u64, more: usize| {
         let mut file =
@@ -233,23 +231,23 @@ fn the_gallery_is_searched_and_has_folders() {
     ] {
         change(name, date, more);
     }
-    let at = |places: [usize; 4]| places.map(|place| all[place]);
-    assert_eq!(found("/?sort=newest"), at([3, 1, 0, 2]));
-    assert_eq!(found("/?sort=oldest"), at([2, 0, 1, 3]));
-    assert_eq!(found("/?sort=largest"), at([1, 0, 2, 3]));
-    assert_eq!(found("/?sort=smallest"), at([3, 2, 0, 1]));
-    assert_eq!(found("/?sort=nonsense"), all);
+    let at = |indices: [usize; 4]| indices.map(|index| all[index]);
+    assert_eq!(listed("/?sort=newest"), at([3, 1, 0, 2]));
+    assert_eq!(listed("/?sort=oldest"), at([2, 0, 1, 3]));
+    assert_eq!(listed("/?sort=largest"), at([1, 0, 2, 3]));
+    assert_eq!(listed("/?sort=smallest"), at([3, 2, 0, 1]));
+    assert_eq!(listed("/?sort=nonsense"), all);
     assert!(
         service.get("/?sort=oldest&folder=a").text().contains("folder=a%2Fb&amp;sort=oldest\"")
     );
-    assert_eq!(found("/?q=case&folder=a%2Fb&sort=reversed&page=9"), all[1..2]);
-    assert_eq!(found("/?folder=a"), all[..2]);
-    assert_eq!(found("/?folder=%2Fc%26d%2F"), all[2..3]);
-    assert_eq!(found("/?q=%22"), all[2..3]);
+    assert_eq!(listed("/?q=case&folder=a%2Fb&sort=reversed&page=9"), all[1..2]);
+    assert_eq!(listed("/?folder=a"), all[..2]);
+    assert_eq!(listed("/?folder=%2Fc%26d%2F"), all[2..3]);
+    assert_eq!(listed("/?q=%22"), all[2..3]);
     let nothing: [&str; 0] = [];
     for query in ["/?folder=..", "/?folder=a%2Fb%2Fc", "/?q=%3Cscript%3E&folder=%22%3E%3Cscript%3E"]
     {
-        assert_eq!(found(query), nothing, "{query}");
+        assert_eq!(listed(query), nothing, "{query}");
         assert!(!service.get(query).text().contains("<script>"));
     }
     let page = service.get("/?q=x%22y&folder=a");

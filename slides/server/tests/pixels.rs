@@ -1,8 +1,6 @@
 //! Compares served pixels with those of the slide.
 
-mod common;
-
-use common::{Service, aperio, odd, vips};
+use crate::common::{Service, aperio, odd, vips};
 use image::RgbImage;
 use image::imageops;
 use seekwire_slides_image::{Limits, Raster, Region, Slide};
@@ -16,7 +14,8 @@ fn image(raster: Raster) -> RgbImage {
     RgbImage::from_raw(raster.width(), raster.height(), raster.into_pixels()).unwrap()
 }
 
-fn render(slide: &Slide, (x, y, width, height): (u32, u32, u32, u32), to: (u32, u32)) -> RgbImage {
+fn render(slide: &Slide, region: (u32, u32, u32, u32), to: (u32, u32)) -> RgbImage {
+    let (x, y, width, height) = region;
     let region = Region { x: x.into(), y: y.into(), width, height };
     image(slide.render(region, to.0, to.1).unwrap())
 }
@@ -97,7 +96,8 @@ fn expected(
     slide: &Slide,
     part: (u32, u32, u32, u32),
     to: (u32, u32),
-    (is_mirrored, degrees): (bool, u32),
+    is_mirrored: bool,
+    degrees: u32,
 ) -> RgbImage {
     let mut image = render(slide, part, to);
     if is_mirrored {
@@ -160,7 +160,7 @@ fn regions_sizes_and_rotations_of_iiif_go_together() {
                     assert_eq!(answer.status, 400, "{address}");
                     continue;
                 };
-                let ours = expected(&slide, part, to, (is_mirrored, degrees));
+                let ours = expected(&slide, part, to, is_mirrored, degrees);
                 assert_eq!(answer.pixels().dimensions(), ours.dimensions(), "{address}");
                 assert_eq!(answer.pixels(), ours, "{address}");
                 tried += 1;

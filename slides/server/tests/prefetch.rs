@@ -1,15 +1,13 @@
 //! Neighbours of tiles are prefetched, but only while the server is idle.
 
-mod common;
-
-use common::{Service, aperio};
+use crate::common::{Service, aperio};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 #[test]
 fn neighbours_of_a_tile_are_there_before_they_are_asked_for() {
@@ -62,7 +60,7 @@ impl Held {
 
     /// Waits until that byte is requested.
     fn until(&self, byte: usize) {
-        while self.asked.recv_timeout(PATIENCE).expect("it is asked for") != byte {}
+        while self.asked.recv_timeout(REQUEST_TIMEOUT).expect("it is asked for") != byte {}
     }
 
     fn service(&self, prefetch: u8) -> Service {

@@ -1,14 +1,12 @@
 //! Access to labels, metadata and DICOMweb, which may name a patient.
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::made::{dicom, label, pyramid};
-use common::{Answer, Service, aperio, odd, run};
-use seekwire_slides::Whom;
+use crate::common::made_slides::{dicom, label, pyramid};
+use crate::common::{Answer, Service, aperio, odd, run};
+use seekwire_slides::LabelPolicy;
 
 const SECRET: &str = "a secret that is long enough";
 const SERIES: &str = "1.2.826.0.1.2";
@@ -63,7 +61,7 @@ fn a_link_shows_no_label_unless_it_was_signed_for_that() {
     assert_eq!(by(&plain, PROPERTIES).json()["associated"], serde_json::json!([]));
     assert_eq!(by(&full, PROPERTIES).json()["associated"], serde_json::json!(["label"]));
     assert_eq!((by(&plain, LABEL).status, by(&full, LABEL).status), (404, 200));
-    // By its name, in another format, or in the place of a thumbnail.
+    // By its name, in another format, or instead of a thumbnail.
     for path in
         ["label.png", "label.webp", "label.jpg?width=9", "label.jpg?associated=yes", "%6Cabel.jpg"]
     {
@@ -118,7 +116,7 @@ fn a_link_shows_no_label_unless_it_was_signed_for_that() {
     // A server that withholds labels from links, whatever they allow.
     let service = Service::start(&root, |settings| {
         with_secret(settings);
-        settings.no_associated = Some(Whom::Links);
+        settings.no_associated = Some(LabelPolicy::Links);
     });
     assert_eq!(service.get(&meant).status, 404);
     let all = sign(directory.path(), &["--with-associated", "/dicomweb/studies"]);
@@ -144,7 +142,8 @@ fn without_associated_images_nothing_shows_a_label() {
     let all = ["/instances", "/metadata", ""].map(|end| format!("{series}{end}"));
     assert!(all.iter().all(|path| has(&service, path)));
 
-    let service = Service::start(&root, |settings| settings.no_associated = Some(Whom::Everybody));
+    let service =
+        Service::start(&root, |settings| settings.no_associated = Some(LabelPolicy::Everybody));
     assert_eq!(service.get(LABEL).status, 404);
     assert_eq!(service.get(PROPERTIES).json()["associated"], serde_json::json!([]));
     assert!(!service.get(VIEWER).text().contains("label.jpg"));

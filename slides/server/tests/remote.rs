@@ -1,12 +1,7 @@
 //! Slides on another web server.
 
-mod common;
-#[allow(dead_code, reason = "tests of the reader use the rest")]
-#[path = "../../image/tests/common/nginx.rs"]
-mod nginx;
-
-use common::{Service, aperio};
-use nginx::Nginx;
+use crate::common::{Service, aperio};
+use crate::nginx::Nginx;
 use std::path::Path;
 use std::time::Duration;
 

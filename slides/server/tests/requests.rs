@@ -1,9 +1,7 @@
 //! Behaviour common to all requests: caches, other sites, tokens, rates, protocols, invalid input,
 //! shutdown.
 
-mod common;
-
-use common::{Service, aperio, odd};
+use crate::common::{Service, aperio, odd};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -13,7 +11,7 @@ use std::process::{Command, Stdio};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 #[test]
-fn clients_that_have_an_image_are_told_so() {
+fn clients_that_have_an_image_get_not_modified() {
     let directory = tempfile::tempdir().unwrap();
     let path = odd(directory.path());
     let service = Service::of(&path);
@@ -76,8 +74,8 @@ fn a_slide_that_is_replaced_is_another_one() {
     let service = Service::of(&path);
     let address = "/odd.tif_files/9/0_0.png";
     let first = service.get(address);
-    common::vips(directory.path(), "invert part.v inverted.v");
-    common::vips(directory.path(), "tiffsave inverted.v other.tif --tile --pyramid");
+    crate::common::vips(directory.path(), "invert part.v inverted.v");
+    crate::common::vips(directory.path(), "tiffsave inverted.v other.tif --tile --pyramid");
     fs::rename(directory.path().join("other.tif"), &path).unwrap();
     let mut second = service.get(address);
     // The server checks the file from time to time.
@@ -141,7 +139,7 @@ fn who_does_not_know_the_token_gets_nothing() {
 }
 
 #[test]
-fn who_asks_too_often_is_told_to_wait() {
+fn a_client_that_asks_too_often_has_to_wait() {
     let directory = tempfile::tempdir().unwrap();
     let service = Service::start(&odd(directory.path()), |settings| settings.rate = Some(1));
     let statuses: Vec<u16> = (0..6).map(|_| service.get("/slides.json").status).collect();
@@ -345,7 +343,7 @@ fn program(arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn the_program_serves_until_it_is_told_to_end() {
+fn the_program_serves_until_it_is_terminated() {
     let path = aperio();
     let mut child = program(&[path.to_str().unwrap(), "--listen", "127.0.0.1:0"])
         .stderr(Stdio::piped())

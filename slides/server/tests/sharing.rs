@@ -1,8 +1,6 @@
 //! Many concurrent clients: work is done once, and not at all for those that have disconnected.
 
-mod common;
-
-use common::{Service, aperio};
+use crate::common::{Service, aperio};
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -42,7 +40,7 @@ fn viewers_that_pan_over_the_same_slide_decode_no_tile_twice() {
             let service = &service;
             scope.spawn(move || {
                 for step in 0..8 {
-                    // Across borders of tiles; each viewer moves between different places.
+                    // Across borders of tiles; each viewer moves between different positions.
                     let (x, y) =
                         (100 + viewer * 13 + step * 90, 200 + (viewer * 7 + step * 60) % 400);
                     let address = format!("/iiif/3/aperio.svs/{x},{y},300,200/150,/0/default.jpg");

@@ -1,11 +1,9 @@
 //! Signed addresses: the access that they give, and how they are made.
 
-mod common;
-
 use std::fs;
 use std::process::{Command, Output};
 
-use common::{Service, odd};
+use crate::common::{Service, odd};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 

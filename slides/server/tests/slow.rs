@@ -1,12 +1,10 @@
 //! A silent web server delays its own slides, and nothing else.
 
-mod common;
-
 use std::process::Command;
 use std::sync::atomic::Ordering;
 
-use common::silent::{Silent, ask, until};
-use common::{Service, aperio, odd};
+use crate::common::silent_server::{Silent, ask, until};
+use crate::common::{Service, aperio, odd};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Threads for slides of one web server.
@@ -72,7 +70,7 @@ fn tiles_of_a_silent_web_server_keep_no_others_from_being_made() {
 }
 
 #[test]
-fn a_server_ends_when_told_to_while_a_bucket_does_not_answer() {
+fn a_server_shuts_down_while_a_bucket_does_not_answer() {
     let silent = Silent::start(Vec::new());
     silent.is_silent.store(true, Ordering::SeqCst);
     let mut server = Command::new(env!("CARGO_BIN_EXE_seekwire-slides"))

@@ -1,7 +1,5 @@
 //! TLS: protocols, certificates that change, and invalid ones.
 
-mod common;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use common::{Service, odd, run};
+use crate::common::{Service, odd, run};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use seekwire_slides::CertificateFiles;

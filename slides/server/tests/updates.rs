@@ -1,12 +1,10 @@
 //! Guarantees concern the waiting time of each client.
 
-mod common;
-
 use std::io::Read;
 use std::time::Duration;
 
-use common::silent::{Silent, ask, until};
-use common::{Service, aperio, odd};
+use crate::common::silent_server::{Silent, ask, until};
+use crate::common::{Service, aperio, odd};
 
 /// The same view for two clients, and a part of it, as for a pan, for two more: work for one of
 /// them serves all.

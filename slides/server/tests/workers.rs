@@ -1,9 +1,5 @@
 //! Workers: processes that share the work, and come and go.
 
-#[path = "../../../flow/launch/tests/cluster/mod.rs"]
-mod cluster;
-mod common;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -12,8 +8,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use cluster::{Bed, Slurm};
-use common::{Service, aperio};
+use crate::cluster::{Bed, Slurm};
+use crate::common::{Service, aperio};
 use rustix::process::{Pid, Signal, kill_process};
 use seekwire_launch::Secret;
 use seekwire_slides::WorkerSettings;
@@ -32,8 +28,8 @@ impl Worker {
         command
     }
 
-    fn start(place: &Place) -> Self {
-        Self(Self::command(place.service.workers.unwrap(), &place.secret).spawn().unwrap())
+    fn start(server: &TestServer) -> Self {
+        Self(Self::command(server.service.workers.unwrap(), &server.secret).spawn().unwrap())
     }
 
     fn signal(&self, signal: Signal) {
@@ -49,13 +45,13 @@ impl Drop for Worker {
 }
 
 /// A server that caches nothing, so that everything is made again, and that accepts workers.
-struct Place {
+struct TestServer {
     service: Service,
     secret: PathBuf,
     _directory: tempfile::TempDir,
 }
 
-impl Place {
+impl TestServer {
     fn new(listen: &str, change: impl FnOnce(&mut seekwire_slides::Settings)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let secret = Secret::random().unwrap();
@@ -73,6 +69,12 @@ impl Place {
 
     fn status(&self) -> serde_json::Value {
         self.service.get("/status").json()
+    }
+
+    /// True if work is dealt, false if the server does all of it alone.
+    fn deals(&self) -> bool {
+        let status = self.status();
+        ["decompress", "finish"].iter().any(|work| status[work]["dealt"].as_bool().unwrap())
     }
 
     /// Waits until so many workers are in that state.
@@ -116,18 +118,19 @@ fn expected() -> &'static [(String, Vec<u8>)] {
     })
 }
 
-fn check(service: &Service, (address, body): &(String, Vec<u8>)) {
+fn check(service: &Service, answer: &(String, Vec<u8>)) {
+    let (address, body) = answer;
     let answer = service.get(address);
     assert_eq!(answer.status, 200, "{address}: {}", String::from_utf8_lossy(&answer.body));
     assert!(answer.body == *body, "{address} differs from the result of the server alone");
 }
 
 /// Clients request everything repeatedly while `work` runs, and get correct results.
-fn under_load(place: &Place, all: &[(String, Vec<u8>)], work: impl FnOnce(&AtomicUsize)) {
+fn under_load(server: &TestServer, all: &[(String, Vec<u8>)], work: impl FnOnce(&AtomicUsize)) {
     let (is_over, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for client in 0..4 {
-            let (is_over, answered, service) = (&is_over, &answered, &place.service);
+            let (is_over, answered, service) = (&is_over, &answered, &server.service);
             scope.spawn(move || {
                 let turn = all.iter().cycle().skip(client * 7);
                 for one in turn.take_while(|_| !is_over.load(Ordering::SeqCst)) {
@@ -161,67 +164,74 @@ fn more(answered: &AtomicUsize, count: usize) {
 #[test]
 fn workers_come_and_go_and_every_answer_is_right() {
     let all = expected();
-    let place = Place::new("127.0.0.1", |_| {});
-    let workers = [Worker::start(&place), Worker::start(&place)];
-    place.wait("works", 2);
-    under_load(&place, all, |answered| {
-        while place.all("works").iter().any(|done| *done < 5) {
+    let server = TestServer::new("127.0.0.1", |_| {});
+    assert!(!server.deals());
+    let workers = [Worker::start(&server), Worker::start(&server)];
+    server.wait("works", 2);
+    under_load(&server, all, |answered| {
+        while server.all("works").iter().any(|done| *done < 5) {
             std::thread::yield_now();
         }
         let [killed, stopped] = workers;
         killed.signal(Signal::KILL);
         more(answered, 8);
-        place.wait("works", 1);
+        server.wait("works", 1);
 
         stopped.signal(Signal::STOP);
         more(answered, 8);
-        place.wait("silent", 1);
+        server.wait("silent", 1);
         more(answered, 8);
         stopped.signal(Signal::CONT);
-        place.wait("works", 1);
+        server.wait("works", 1);
 
-        let _third = Worker::start(&place);
-        place.wait("works", 2);
+        let _third = Worker::start(&server);
+        server.wait("works", 2);
         more(answered, 8);
         // A worker that ends normally makes no difference.
         stopped.signal(Signal::TERM);
-        place.wait("works", 1);
+        server.wait("works", 1);
+        assert!(server.deals());
     });
-    assert_eq!(place.status()["workers"]["come"], 3);
-    while place.status()["workers"]["gone"].as_u64() < Some(2) {
+    assert_eq!(server.status()["workers"]["come"], 3);
+    while server.status()["workers"]["gone"].as_u64() < Some(2) {
         std::thread::yield_now();
     }
-    assert_eq!(place.service.count("decoded_twice_total"), 0);
-    assert!(place.service.count("workers_come_total") == 3);
+    // The last one has been killed, so the server works alone again.
+    while server.deals() {
+        std::thread::yield_now();
+    }
+    all.iter().for_each(|one| check(&server.service, one));
+    assert_eq!(server.service.count("decoded_twice_total"), 0);
+    assert!(server.service.count("workers_come_total") == 3);
 }
 
 #[test]
 fn all_policies_give_what_is_right() {
     let all = expected();
-    for policy in [seekwire_flow::Policy::RoundRobin, seekwire_flow::Policy::Demand] {
-        let place = Place::new("127.0.0.1", |settings| settings.policy = policy);
-        let _worker = Worker::start(&place);
-        place.wait("works", 1);
-        all.iter().for_each(|one| check(&place.service, one));
-        assert!(place.all("works")[0] > 0);
-        let status = place.status();
+    for policy in [seekwire_flow::DealingPolicy::RoundRobin, seekwire_flow::DealingPolicy::Demand] {
+        let server = TestServer::new("127.0.0.1", |settings| settings.policy = policy);
+        let _worker = Worker::start(&server);
+        server.wait("works", 1);
+        all.iter().for_each(|one| check(&server.service, one));
+        assert!(server.all("works")[0] > 0);
+        let status = server.status();
         let workers = &status["workers"];
         assert!(workers["mostThreads"] == 256 && workers["all"][0]["threads"] == 2, "{status}");
     }
 }
 
 #[test]
-fn a_stranger_gets_nothing() {
+fn an_unauthenticated_client_gets_nothing() {
     let all = expected();
-    let place = Place::new("127.0.0.1", |_| {});
+    let server = TestServer::new("127.0.0.1", |_| {});
     let directory = tempfile::tempdir().unwrap();
     let wrong = directory.path().join("wrong");
     std::fs::write(&wrong, Secret::random().unwrap().to_hex()).unwrap();
-    let address = place.service.workers.unwrap();
+    let address = server.service.workers.unwrap();
     let mut command = Worker::command(address, &wrong);
     // Its attempts fail repeatedly, and the first failure is logged.
-    let mut stranger = Worker(command.stderr(Stdio::piped()).spawn().unwrap());
-    let mut lines = BufReader::new(stranger.0.stderr.take().unwrap()).lines();
+    let mut unauthenticated = Worker(command.stderr(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(unauthenticated.0.stderr.take().unwrap()).lines();
     let said = lines.nth(1).unwrap().unwrap();
     assert!(said.contains("does not let this worker in: it has another secret"), "{said}");
     assert_eq!(said.matches(&address.to_string()).count(), 1, "{said}");
@@ -235,11 +245,11 @@ fn a_stranger_gets_nothing() {
         assert_eq!(answer, b"");
     }
     let _silent = TcpStream::connect(address).unwrap();
-    all.iter().take(5).for_each(|one| check(&place.service, one));
+    all.iter().take(5).for_each(|one| check(&server.service, one));
     // A worker that knows the secret is not kept out by the others.
-    let _worker = Worker::start(&place);
-    place.wait("works", 1);
-    assert_eq!(place.status()["workers"]["come"], 1);
+    let _worker = Worker::start(&server);
+    server.wait("works", 1);
+    assert_eq!(server.status()["workers"]["come"], 1);
 }
 
 /// A guarantee that is met and one that cannot be, with a worker.
@@ -247,7 +257,7 @@ fn a_stranger_gets_nothing() {
 fn what_is_guaranteed_is_measured() {
     let all = expected();
     for (guarantee, holds) in [("latency=100s", true), ("latency=0.001ms", false)] {
-        let place = Place::new("127.0.0.1", |settings| {
+        let server = TestServer::new("127.0.0.1", |settings| {
             let time = guarantee.strip_prefix("latency=").unwrap();
             let seconds = match time.strip_suffix("ms") {
                 Some(milliseconds) => milliseconds.parse::<f64>().unwrap() / 1e3,
@@ -256,25 +266,26 @@ fn what_is_guaranteed_is_measured() {
             let time = Duration::from_secs_f64(seconds);
             settings.guarantee = Some(seekwire_flow::Guarantee::Latency(time));
         });
-        assert_eq!(place.status()["guarantee"]["holds"], serde_json::Value::Null);
-        let _worker = Worker::start(&place);
-        place.wait("works", 1);
+        assert_eq!(server.status()["guarantee"]["holds"], serde_json::Value::Null);
+        assert!(server.deals());
+        let _worker = Worker::start(&server);
+        server.wait("works", 1);
         let clients = all.chunks(3);
         std::thread::scope(|scope| {
             for some in clients {
-                let place = &place;
-                scope.spawn(move || some.iter().for_each(|one| check(&place.service, one)));
+                let server = &server;
+                scope.spawn(move || some.iter().for_each(|one| check(&server.service, one)));
             }
         });
-        let status = place.status();
+        let status = server.status();
         let kept = &status["guarantee"];
         assert_eq!(kept["holds"], holds, "{status}");
         // The region needs more than four tiles.
         assert_eq!(kept["complete"]["count"], 1, "{status}");
         assert_eq!(kept["partial"]["count"].as_u64(), Some(all.len() as u64 - 1), "{status}");
         assert!(kept["partial"]["worstMilliseconds"].as_f64().unwrap() > 0.0, "{status}");
-        assert_eq!(place.service.count("guarantee_holds"), u64::from(holds));
-        let page = place.service.ask("GET", "/status", &[("Accept", "text/html")]);
+        assert_eq!(server.service.count("guarantee_holds"), u64::from(holds));
+        let page = server.service.ask("GET", "/status", &[("Accept", "text/html")]);
         let word = if holds { ">held<" } else { ">not held<" };
         assert!(page.text().contains(word), "{}", page.text());
     }
@@ -288,18 +299,18 @@ fn a_link_that_is_cut_loses_nothing() {
     let all = expected();
     let (near, far) = (bed.near(), bed.far());
     near.run(|| {
-        let place = Place::new(&near.address().to_string(), |_| {});
-        let mut command = Worker::command(place.service.workers.unwrap(), &place.secret);
+        let server = TestServer::new(&near.address().to_string(), |_| {});
+        let mut command = Worker::command(server.service.workers.unwrap(), &server.secret);
         let _worker = Worker(far.spawn(&mut command).unwrap());
-        place.wait("works", 1);
-        all.iter().for_each(|one| check(&place.service, one));
-        assert!(place.all("works")[0] > 0);
-        under_load(&place, all, |answered| {
+        server.wait("works", 1);
+        all.iter().for_each(|one| check(&server.service, one));
+        assert!(server.all("works")[0] > 0);
+        under_load(&server, all, |answered| {
             let interface = far.interface().to_owned();
             let pulled =
                 far.run(|| Command::new("ip").args(["link", "set", &interface, "down"]).status());
             assert!(pulled.unwrap().unwrap().success());
-            place.wait("works", 0);
+            server.wait("works", 0);
             more(answered, 8);
         });
     })
@@ -313,17 +324,17 @@ fn a_worker_on_a_slow_link_is_not_taken_for_silent() {
     let Some(bed) = Bed::new() else { return };
     let (near, far) = (bed.near(), bed.far());
     let directory = tempfile::tempdir().unwrap();
-    let slide = common::odd(directory.path());
+    let slide = crate::common::odd(directory.path());
     near.run(|| {
-        let place = Place::new(&near.address().to_string(), |settings| {
+        let server = TestServer::new(&near.address().to_string(), |settings| {
             settings.locations.push(slide.to_str().unwrap().to_owned());
-            settings.policy = seekwire_flow::Policy::RoundRobin;
+            settings.policy = seekwire_flow::DealingPolicy::RoundRobin;
             settings.threads = std::num::NonZeroUsize::MIN;
         });
-        let mut command = Worker::command(place.service.workers.unwrap(), &place.secret);
+        let mut command = Worker::command(server.service.workers.unwrap(), &server.secret);
         let _worker = Worker(far.spawn(&mut command).unwrap());
-        place.wait("works", 1);
-        while place.status()["workers"]["all"][0]["threadsGiven"] != 2 {
+        server.wait("works", 1);
+        while server.status()["workers"]["all"][0]["threadsGiven"] != 2 {
             std::thread::yield_now();
         }
         far.limit_rate(2_000_000).unwrap();
@@ -332,7 +343,7 @@ fn a_worker_on_a_slow_link_is_not_taken_for_silent() {
             let looks = scope.spawn(|| {
                 let mut silent = 0;
                 while !is_over.load(Ordering::SeqCst) {
-                    silent += place.all("silent").len();
+                    silent += server.all("silent").len();
                 }
                 silent
             });
@@ -340,12 +351,12 @@ fn a_worker_on_a_slow_link_is_not_taken_for_silent() {
             // Small tiles, and an image of a megabyte.
             for width in [900, 901, 902] {
                 let address = format!("/iiif/3/odd.tif/full/^{width},/0/default.png");
-                assert_eq!(place.service.get(&address).status, 200);
+                assert_eq!(server.service.get(&address).status, 200);
             }
             drop(ends);
             assert_eq!(looks.join().unwrap(), 0);
         });
-        assert!(place.all("works")[0] > 0);
+        assert!(server.all("works")[0] > 0);
     })
     .unwrap();
 }
@@ -404,7 +415,7 @@ fn a_job_of_mpiexec_is_a_server_and_its_workers() {
 fn a_job_of_slurm_is_a_server_and_its_workers() {
     let Some(bed) = Bed::new() else { return };
     let slurm = Slurm::start(&bed);
-    let directory = cluster::directory();
+    let directory = crate::cluster::directory();
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     for name in ["bin", "slides"] {
         std::fs::create_dir(path(name)).unwrap();
@@ -424,15 +435,15 @@ fn a_job_of_slurm_is_a_server_and_its_workers() {
     bed.near()
         .run(|| {
             let end = std::time::Instant::now() + Duration::from_secs(60);
-            let told = || std::fs::read_to_string(path("output")).unwrap_or_default();
-            while !told().contains("workers at") {
-                assert!(std::time::Instant::now() < end, "{}", told());
+            let output = || std::fs::read_to_string(path("output")).unwrap_or_default();
+            while !output().contains("workers at") {
+                assert!(std::time::Instant::now() < end, "{}", output());
                 std::thread::yield_now();
             }
             let service = Service::at(address);
             let worker = || service.get("/status").json()["workers"]["all"][0].clone();
             while worker()["state"] != "works" {
-                assert!(std::time::Instant::now() < end, "{}", told());
+                assert!(std::time::Instant::now() < end, "{}", output());
                 std::thread::yield_now();
             }
             assert_eq!(worker()["host"], "two");

@@ -9,8 +9,15 @@ const TJSAMP_444: c_int = 0;
 const TJSAMP_420: c_int = 2;
 /// Makes an image of more than 500 scans, which would take very long, an error (since version 2.1).
 const TJFLAG_LIMITSCANS: c_int = 32_768;
+/// Makes a warning an error: the library warns when it makes up missing data.
+const TJFLAG_STOPONWARNING: c_int = 8192;
 /// The buffer must not be replaced by a longer one.
 const TJFLAG_NOREALLOC: c_int = 1024;
+
+/// The warning about needless bytes before the end of an image.
+const BEFORE_END: &str = "extraneous bytes before marker 0xd9";
+/// The marker that defines restarts.
+const RESTARTS: [u8; 2] = [0xff, 0xdd];
 
 /// Pixels, three bytes each, row by row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,10 +32,10 @@ pub struct Pixels {
 
 /// Decodes a complete JPEG of at most the size `most`, scaled by 1, 1/2, 1/4 or 1/8: `halvings` is
 /// from 0 to 3. A side that is not a multiple is rounded up. The result has room for `spare` more
-/// bytes after the pixels. The missing part of a truncated image is grey.
+/// bytes after the pixels.
 ///
 /// # Errors
-/// An image that cannot be read, or that is larger.
+/// An image that cannot be read, whose data end too early, or that is larger.
 pub fn decode(
     library: &'static Library,
     jpeg: &[u8],
@@ -69,23 +76,35 @@ pub fn decode(
     let needed = width as usize * 3 * height as usize;
     bytes.try_reserve_exact(needed + spare).map_err(|_| argument("there is no memory"))?;
     bytes.resize(needed, 128);
-    // SAFETY: as above; `bytes` has room for so many rows of three bytes per pixel, and the library
-    // can scale to these sizes: its TJSCALED() also rounds up.
-    let decoded = unsafe {
-        (instance.functions().decompress)(
-            instance.raw(),
-            jpeg.as_ptr(),
-            length,
-            bytes.as_mut_ptr(),
-            width as c_int,
-            0,
-            height as c_int,
-            TJPF_RGB,
-            TJFLAG_LIMITSCANS,
-        )
+    let mut decoded = |flags: c_int| {
+        // SAFETY: as above; `bytes` has room for so many rows of three bytes per pixel, and the
+        // library can scale to these sizes: its TJSCALED() also rounds up.
+        let decoded = unsafe {
+            (instance.functions().decompress)(
+                instance.raw(),
+                jpeg.as_ptr(),
+                length,
+                bytes.as_mut_ptr(),
+                width as c_int,
+                0,
+                height as c_int,
+                TJPF_RGB,
+                TJFLAG_LIMITSCANS | flags,
+            )
+        };
+        decoded == 0
     };
-    if decoded != 0 {
-        instance.error()?;
+    if !decoded(TJFLAG_STOPONWARNING) {
+        let what = instance.message();
+        // Some encoders leave bytes before the end. That is the last warning then, unless the
+        // library looked for the marker of a restart.
+        let is_end = what.contains(BEFORE_END) && !jpeg.windows(2).any(|pair| pair == RESTARTS);
+        if !is_end {
+            return Err(Error::Broken(what));
+        }
+        if !decoded(0) {
+            instance.error()?;
+        }
     }
     Ok(Pixels { width, height, bytes })
 }
@@ -98,10 +117,11 @@ pub fn decode(
 pub fn encode(
     library: &'static Library,
     bytes: &[u8],
-    (width, height): (u32, u32),
+    size: (u32, u32),
     quality: u8,
     has_full_colour: bool,
 ) -> Result<Vec<u8>> {
+    let (width, height) = size;
     let side = |side: u32| u16::try_from(side).ok().filter(|side| *side > 0).map(c_int::from);
     let (Some(wide), Some(high)) = (side(width), side(height)) else {
         return Err(argument(&format!("{width} x {height} pixels in a JPEG")));
@@ -208,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_an_error_and_what_is_cut_off_is_not() {
+    fn images_that_are_broken_or_end_too_early_are_errors() {
         let size = (64, 48);
         let file = encode(library(), &pixels(64, 48), size, 95, true).unwrap();
         assert!(decode(library(), &file, (63, 48), 0, 0).is_err());
@@ -221,6 +241,16 @@ mod tests {
             // No crash, whatever is missing.
             let _ = decode(library(), &file[..end], size, end as u32 % 4, 0);
         }
-        assert!(decode(library(), &file[..file.len() * 3 / 4], size, 0, 0).is_ok());
+        let part = &file[..file.len() * 3 / 4];
+        for end in [&[][..], b"\xff\xd9", b"\0\0\xff\xd9"] {
+            for halvings in 0..4 {
+                let error = decode(library(), &[part, end].concat(), size, halvings, 0);
+                assert!(matches!(error, Err(Error::Broken(_))), "{error:?}");
+            }
+        }
+        // Needless bytes before the end.
+        let (all, end) = file.split_at(file.len() - 2);
+        let filled = [all, &[0; 7], end].concat();
+        assert_eq!(decode(library(), &filled, size, 0, 0), decode(library(), &file, size, 0, 0));
     }
 }

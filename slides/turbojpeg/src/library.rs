@@ -58,7 +58,7 @@ pub struct Library {
 }
 
 /// The library's state for one image, destroyed on drop.
-pub(crate) struct Instance {
+pub(crate) struct CodecHandle {
     library: &'static Library,
     raw: NonNull<c_void>,
 }
@@ -69,11 +69,11 @@ impl Library {
     /// # Errors
     /// [`Error::Missing`].
     pub fn get() -> Result<&'static Self> {
-        static FOUND: OnceLock<Result<Library>> = OnceLock::new();
+        static LIBRARY: OnceLock<Result<Library>> = OnceLock::new();
         // SAFETY: on this system this name is libjpeg-turbo's, as for every program that is linked
         // with it.
-        let found = FOUND.get_or_init(|| unsafe { Self::load(NAME.as_ref()) });
-        found.as_ref().map_err(Error::clone)
+        let library = LIBRARY.get_or_init(|| unsafe { Self::load(NAME.as_ref()) });
+        library.as_ref().map_err(Error::clone)
     }
 
     /// Loads a library by its name or path.
@@ -96,24 +96,24 @@ impl Library {
         Ok(Self { functions })
     }
 
-    pub(crate) fn decompressor(&'static self) -> Result<Instance> {
+    pub(crate) fn decompressor(&'static self) -> Result<CodecHandle> {
         // SAFETY: it takes no arguments.
         self.instance(unsafe { (self.functions.init_decompress)() })
     }
 
-    pub(crate) fn compressor(&'static self) -> Result<Instance> {
+    pub(crate) fn compressor(&'static self) -> Result<CodecHandle> {
         // SAFETY: it takes no arguments.
         self.instance(unsafe { (self.functions.init_compress)() })
     }
 
-    fn instance(&'static self, raw: Handle) -> Result<Instance> {
+    fn instance(&'static self, raw: Handle) -> Result<CodecHandle> {
         let raw = NonNull::new(raw);
         let raw = raw.ok_or_else(|| Error::Broken("libjpeg-turbo is out of memory".into()))?;
-        Ok(Instance { library: self, raw })
+        Ok(CodecHandle { library: self, raw })
     }
 }
 
-impl Instance {
+impl CodecHandle {
     pub(crate) fn raw(&self) -> Handle {
         self.raw.as_ptr()
     }
@@ -128,13 +128,18 @@ impl Instance {
         if unsafe { (self.library.functions.error_code)(self.raw()) } == TJERR_WARNING {
             return Ok(());
         }
+        Err(Error::Broken(self.message()))
+    }
+
+    /// The error or the warning of the last call.
+    pub(crate) fn message(&self) -> String {
         // SAFETY: the handle is open; the text belongs to it, and is copied at once.
         let text = unsafe { CStr::from_ptr((self.library.functions.error)(self.raw())) };
-        Err(Error::Broken(text.to_string_lossy().into_owned()))
+        text.to_string_lossy().into_owned()
     }
 }
 
-impl Drop for Instance {
+impl Drop for CodecHandle {
     fn drop(&mut self) {
         // SAFETY: this library made it, and nothing else uses it.
         unsafe { (self.library.functions.destroy)(self.raw.as_ptr()) };

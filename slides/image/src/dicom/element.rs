@@ -5,6 +5,7 @@
 //! pixels. Here items are looked at and forgotten, and a frame is a range of bytes. A length is
 //! trusted only after a comparison with the file's.
 
+use super::characters::Characters;
 use crate::source::{self, Source};
 use crate::{Error, Limits, Result};
 
@@ -13,6 +14,7 @@ const WINDOW: u64 = 64 << 10;
 /// Maximum nesting of sequences.
 const DEPTH: usize = 16;
 
+const CHARACTER_SET: u32 = 0x0008_0005;
 pub(super) const PIXELS: u32 = 0x7fe0_0010;
 pub(super) const ITEM: u32 = 0xfffe_e000;
 const ITEM_END: u32 = 0xfffe_e00d;
@@ -62,7 +64,7 @@ impl Visit for Nobody {
     }
 }
 
-/// A place in a source.
+/// A position in a source.
 pub(super) struct Cursor<'a> {
     source: &'a dyn Source,
     limits: &'a Limits,
@@ -71,11 +73,14 @@ pub(super) struct Cursor<'a> {
     start: u64,
     /// Bytes that may still be read; skipped bytes do not count.
     budget: u64,
+    /// The character set of the dataset or item.
+    characters: Characters,
 }
 
 impl<'a> Cursor<'a> {
     pub(super) fn new(source: &'a dyn Source, limits: &'a Limits, at: u64) -> Self {
-        Self { source, limits, at, window: Vec::new(), start: 0, budget: limits.tables }
+        let (window, budget, characters) = (Vec::new(), limits.tables, Characters::default());
+        Self { source, limits, at, window, start: 0, budget, characters }
     }
 
     /// The name of the source, for errors.
@@ -130,23 +135,23 @@ impl<'a> Cursor<'a> {
 
     /// The head of the next element or item.
     pub(super) fn element(&mut self) -> Result<Element> {
-        let place = self.at;
+        let start = self.at;
         let head: [u8; 8] = self.take()?;
         let half = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
         let tag = (u32::from(half(0)) << 16) | u32::from(half(2));
-        let known = |length: u32| (length != u32::MAX).then_some(u64::from(length));
+        let defined = |length: u32| (length != u32::MAX).then_some(u64::from(length));
         if tag >> 16 == 0xfffe {
             let length = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
-            return Ok(Element { tag, vr: [0; 2], length: known(length), at: self.at });
+            return Ok(Element { tag, vr: [0; 2], length: defined(length), at: self.at });
         }
         let vr = [head[4], head[5]];
         let length = match &vr {
             b"OB" | b"OD" | b"OF" | b"OL" | b"OV" | b"OW" | b"SQ" | b"SV" | b"UC" | b"UN"
-            | b"UR" | b"UT" | b"UV" => known(u32::from_le_bytes(self.take()?)),
+            | b"UR" | b"UT" | b"UV" => defined(u32::from_le_bytes(self.take()?)),
             [b'A'..=b'Z', b'A'..=b'Z'] => Some(half(6).into()),
             _ => {
                 let what = format!("element {tag:08x} has no value representation");
-                return Err(self.malformed(place, what));
+                return Err(self.malformed(start, what));
             }
         };
         Ok(Element { tag, vr, length, at: self.at })
@@ -180,9 +185,37 @@ impl<'a> Cursor<'a> {
         source::read(self.source, element.at, length)
     }
 
-    /// A value as text, without the padding to an even length.
+    /// A value of ASCII, such as a code, a number or a UID, without the padding to an even length.
     pub(super) fn text(&mut self, element: &Element) -> Result<String> {
-        Ok(text(&self.value(element)?))
+        Ok(Characters::utf8(&self.value(element)?))
+    }
+
+    /// Decodes the bytes of a value as text: in the character set of the dataset, if its
+    /// representation allows others than ASCII.
+    ///
+    /// # Errors
+    /// A character set that is not supported, unless the text is ASCII.
+    pub(super) fn decode(&self, element: &Element, bytes: &[u8]) -> Result<String> {
+        match &element.vr {
+            b"LO" | b"LT" | b"PN" | b"SH" | b"ST" | b"UC" | b"UT" => {
+                let decoded = self.characters.decode(bytes);
+                decoded.map_err(|what| Error::Unsupported { name: self.name().into(), what })
+            }
+            _ => Ok(Characters::utf8(bytes)),
+        }
+    }
+
+    /// A value of text that identifies a part of the slide. Different values stay different, in any
+    /// character set.
+    pub(super) fn identifier(&mut self, element: &Element) -> Result<String> {
+        let bytes = self.value(element)?;
+        Ok(self.decode(element, &bytes).unwrap_or_else(|_| Characters::latin1(&bytes)))
+    }
+
+    /// A value as text; `None` if its character set is not supported.
+    pub(super) fn decoded(&mut self, element: &Element) -> Result<Option<String>> {
+        let bytes = self.value(element)?;
+        Ok(self.decode(element, &bytes).ok())
     }
 
     /// Visits the elements up to the pixels and returns the element of these; `None` if there is
@@ -230,6 +263,9 @@ impl<'a> Cursor<'a> {
                 }
             }
             (Some(end), [b'A'..=b'Z', _]) => {
+                if element.tag == CHARACTER_SET {
+                    self.characters = Characters::of(&self.text(element)?);
+                }
                 visitor.value(self, element)?;
                 self.seek(end);
                 Ok(())
@@ -254,6 +290,7 @@ impl<'a> Cursor<'a> {
             }
             visitor.item();
             let inner = self.end(&item)?;
+            let outer = self.characters.clone();
             while inner.is_none_or(|end| self.at < end) {
                 let element = self.element()?;
                 if element.tag == ITEM_END && inner.is_none() {
@@ -261,6 +298,7 @@ impl<'a> Cursor<'a> {
                 }
                 self.visit(&element, depth + 1, visitor)?;
             }
+            self.characters = outer;
             visitor.end_item();
         }
         Ok(())
@@ -285,13 +323,4 @@ impl<'a> Cursor<'a> {
     pub(super) fn limit(&self, what: String) -> Error {
         Error::Limit { name: self.source.name().into(), what }
     }
-}
-
-/// Decodes UTF-8, or else ISO 8859-1. Other character sets of a dataset are not considered.
-pub(super) fn text(bytes: &[u8]) -> String {
-    let whole = match std::str::from_utf8(bytes) {
-        Ok(text) => text.to_owned(),
-        Err(_) => bytes.iter().copied().map(char::from).collect(),
-    };
-    whole.trim_end_matches([' ', '\0']).to_owned()
 }

@@ -1,5 +1,5 @@
 //! Locates the frames of an instance: native ones follow each other; encapsulated ones are in items
-//! (DICOM PS3.5, annex A.4), found through one of two tables or, without these, from item to item.
+//! (DICOM PS3.5, annex A.4), found by one of two tables or, without these, from item to item.
 
 use super::element::{Element, ITEM, SEQUENCE_END};
 use super::header::number;
@@ -28,21 +28,21 @@ pub(super) enum Frames {
 #[derive(Debug)]
 pub(super) struct Walk {
     /// Not locked during reads, so that a caller that asks for a known frame does not wait.
-    found: Mutex<Found>,
+    table: Mutex<FrameTable>,
     /// Held by the thread that reads: others would read the same items.
     turn: Mutex<()>,
 }
 
 /// Frames found so far.
 #[derive(Debug)]
-struct Found {
+struct FrameTable {
     starts: Vec<u64>,
-    place: Place,
+    position: ScanPosition,
 }
 
 /// How far the walk has come.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct ScanPosition {
     at: u64,
     fragments: u64,
     ended: bool,
@@ -54,7 +54,8 @@ impl Frames {
         source: &dyn Source,
         limits: &Limits,
         pixels: &Element,
-        (frames, each): (u32, u64),
+        frames: u32,
+        each: u64,
         offsets: Option<Vec<u64>>,
     ) -> Result<Self> {
         let malformed = |at, what| Error::Malformed { name: source.name().into(), at, what };
@@ -76,9 +77,9 @@ impl Frames {
         let relative = match offsets {
             Some(offsets) => offsets,
             None if length == 0 => {
-                let place = Place { at: first, fragments: 0, ended: false };
-                let found = Mutex::new(Found { starts: Vec::new(), place });
-                return Ok(Self::Walked(Walk { found, turn: Mutex::new(()) }));
+                let position = ScanPosition { at: first, fragments: 0, ended: false };
+                let table = Mutex::new(FrameTable { starts: Vec::new(), position });
+                return Ok(Self::Walked(Walk { table, turn: Mutex::new(()) }));
             }
             None if length > limits.tables => {
                 let what = format!("a table of {length} bytes");
@@ -87,21 +88,21 @@ impl Frames {
             None => source::read(source, start, length)?.chunks_exact(4).map(number).collect(),
         };
         if relative.len() != frames as usize {
-            let what = format!("places of {} frames, of which there are {frames}", relative.len());
+            let what = format!("offsets of {} frames, of which there are {frames}", relative.len());
             return Err(malformed(start, what));
         }
         let absolute = |offset: u64| first.checked_add(offset).filter(|at| *at < source.length());
-        let known: Option<Vec<u64>> = relative.into_iter().map(absolute).collect();
-        let Some(known) = known else {
+        let starts: Option<Vec<u64>> = relative.into_iter().map(absolute).collect();
+        let Some(starts) = starts else {
             return Err(malformed(start, "a frame begins beyond the end of the file".into()));
         };
-        if !known.is_sorted_by(|one, next| one < next) {
-            return Err(malformed(start, "the places of frames are not in order".into()));
+        if !starts.is_sorted_by(|one, next| one < next) {
+            return Err(malformed(start, "the offsets of frames are not in order".into()));
         }
-        Ok(Self::Known(known))
+        Ok(Self::Known(starts))
     }
 
-    /// Bytes of memory for the places of so many frames, once all have been found.
+    /// Bytes of memory for the offsets of so many frames, once all have been found.
     pub(super) fn kept(&self, frames: u32) -> u64 {
         match self {
             Self::Native { .. } => 0,
@@ -114,7 +115,8 @@ impl Frames {
         &self,
         source: &dyn Source,
         limits: &Limits,
-        (frame, frames): (u32, u32),
+        frame: u32,
+        frames: u32,
     ) -> Result<Bytes> {
         let number = frame as usize;
         let (at, end) = match self {
@@ -126,7 +128,7 @@ impl Frames {
             }
             Self::Known(starts) => (starts[number], starts.get(number + 1).copied()),
             Self::Walked(walk) => {
-                let (at, end) = walk.find(source, (frame, frames))?;
+                let (at, end) = walk.find(source, frame, frames)?;
                 (at, Some(end))
             }
         };
@@ -135,40 +137,40 @@ impl Frames {
 }
 
 impl Walk {
-    fn found(&self) -> MutexGuard<'_, Found> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, FrameTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where a frame begins and ends.
-    fn find(&self, source: &dyn Source, (frame, frames): (u32, u32)) -> Result<(u64, u64)> {
+    fn find(&self, source: &dyn Source, frame: u32, frames: u32) -> Result<(u64, u64)> {
         let number = frame as usize;
         for _ in 0..LOOKS / TOGETHER {
-            if let Some(found) = self.found().frame(number, source)? {
-                return Ok(found);
+            if let Some(bounds) = self.table().frame(number, source)? {
+                return Ok(bounds);
             }
             let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-            let (known, mut place) = {
-                let found = self.found();
-                (found.starts.len(), found.place)
+            let (known_starts, mut position) = {
+                let table = self.table();
+                (table.starts.len(), table.position)
             };
             let mut starts = Vec::new();
             let mut looked = Ok(());
             for _ in 0..TOGETHER {
-                let count = known + starts.len();
-                if looked.is_err() || place.ended || count > number + 1 {
+                let count = known_starts + starts.len();
+                if looked.is_err() || position.ended || count > number + 1 {
                     break;
                 }
-                looked = place.step(source, (count == 0, frames.into())).map(|start| {
+                looked = position.step(source, count == 0, frames.into()).map(|start| {
                     starts.extend(start);
                 });
             }
-            let mut found = self.found();
-            found.starts.append(&mut starts);
-            found.place = place;
+            let mut table = self.table();
+            table.starts.append(&mut starts);
+            table.position = position;
             looked?;
         }
-        if let Some(found) = self.found().frame(number, source)? {
-            return Ok(found);
+        if let Some(bounds) = self.table().frame(number, source)? {
+            return Ok(bounds);
         }
         let what =
             format!("frame {} comes after {LOOKS} items that were not visited yet", frame + 1);
@@ -176,10 +178,10 @@ impl Walk {
     }
 }
 
-impl Found {
+impl FrameTable {
     /// Where a frame begins and ends; `None` if that is not known yet.
     fn frame(&self, number: usize, source: &dyn Source) -> Result<Option<(u64, u64)>> {
-        let Place { at, ended, .. } = self.place;
+        let ScanPosition { at, ended, .. } = self.position;
         if !ended && self.starts.len() <= number + 1 {
             return Ok(None);
         }
@@ -192,9 +194,9 @@ impl Found {
     }
 }
 
-impl Place {
+impl ScanPosition {
     /// Visits one more item; returns where a frame begins.
-    fn step(&mut self, source: &dyn Source, (first, frames): (bool, u64)) -> Result<Option<u64>> {
+    fn step(&mut self, source: &dyn Source, first: bool, frames: u64) -> Result<Option<u64>> {
         // Including the first bytes of its contents.
         let length = source.length().saturating_sub(self.at).clamp(8, 12);
         let head = source::read(source, self.at, length)?;
@@ -211,8 +213,8 @@ impl Place {
             return Err(Error::Malformed { name: source.name().into(), at: self.at, what });
         }
         // Only the first fragment of a frame begins as a JPEG or a JPEG 2000 does.
-        let known = &head[8..head.len().min(8 + length.min(4) as usize)];
-        let is_first = known.starts_with(&[0xff, 0xd8]) || known == [0xff, 0x4f, 0xff, 0x51];
+        let begin = &head[8..head.len().min(8 + length.min(4) as usize)];
+        let is_first = begin.starts_with(&[0xff, 0xd8]) || begin == [0xff, 0x4f, 0xff, 0x51];
         let begins = first || (frames > 1 && is_first);
         let start = begins.then_some(self.at);
         self.fragments += 1;

@@ -5,6 +5,9 @@ use crate::source::{self, Source};
 use crate::{Limits, Result};
 use std::collections::BTreeMap;
 
+/// The SOP class of slides.
+pub(super) const SLIDE: &str = "1.2.840.10008.5.1.4.1.1.77.1.6";
+
 /// Values under their DICOM names. Sizes are in pixels.
 #[derive(Debug, Default)]
 pub(super) struct Header {
@@ -31,8 +34,14 @@ pub(super) struct Header {
     pub(super) volume: (f32, f32),
     /// Distance from row to row and from column to column, in millimetres.
     pub(super) spacing: Option<(f64, f64)>,
+    /// The UID of the pyramid that the image is a level of; empty if the file does not name it.
+    pub(super) pyramid: String,
+    /// Where the upper left pixel lies on the glass, in millimetres.
+    pub(super) origin: (Option<f64>, Option<f64>),
     pub(super) concatenation: String,
     pub(super) first_frame: Option<u32>,
+    /// Number of instances in the concatenation; 0 if the file does not state it.
+    pub(super) concatenated: u16,
     /// The upper left pixel of each frame, from 1: column and row.
     pub(super) positions: Vec<(i32, i32)>,
     /// Distance of the focal plane from the slide, in microns, of each frame that states it.
@@ -64,6 +73,7 @@ const PATHS: usize = 256;
 const SHARED: u32 = 0x5200_9229;
 const PER_FRAME: u32 = 0x5200_9230;
 const MEASURES: u32 = 0x0028_9110;
+const ORIGIN: u32 = 0x0048_0008;
 const POSITION: u32 = 0x0048_021a;
 const OPTICAL_PATH: u32 = 0x0048_0105;
 const PATH_OF_FRAME: u32 = 0x0048_0207;
@@ -142,7 +152,7 @@ pub(super) fn names(source: &dyn Source, limits: &Limits) -> Result<Option<Names
         let element = cursor.element()?;
         let is_short = element.length.is_some_and(|length| length <= LONGEST);
         match element.tag {
-            0x0008_0016 => slide = cursor.text(&element)? == super::SLIDE,
+            0x0008_0016 => slide = cursor.text(&element)? == SLIDE,
             0x0008_0018 if is_short => instance = cursor.text(&element)?,
             0x0020_000d if is_short => study = cursor.text(&element)?,
             0x0020_000e if slide && is_short => {
@@ -178,6 +188,14 @@ impl Visit for Header {
                 self.spacing = row.trim().parse().ok().zip(column.trim().parse().ok());
                 Ok(())
             }
+            [(ORIGIN, 0)] if matches!(element.tag, 0x0040_072a | 0x0040_073a) => {
+                let millimetres = cursor.text(element)?.trim().parse().ok();
+                match element.tag {
+                    0x0040_072a => self.origin.0 = millimetres,
+                    _ => self.origin.1 = millimetres,
+                }
+                Ok(())
+            }
             [(PER_FRAME, frame), (POSITION, 0)] => {
                 let value = |cursor: &mut Cursor<'_>| -> Result<i32> {
                     Ok(i32::from_le_bytes(numbers(cursor, element)?))
@@ -201,11 +219,11 @@ impl Visit for Header {
                 Ok(())
             }
             [(SHARED, 0), (PATH_OF_FRAME, 0)] if element.tag == IDENTIFIER => {
-                self.shared = Some(cursor.text(element)?);
+                self.shared = Some(cursor.identifier(element)?);
                 Ok(())
             }
             [(PER_FRAME, frame), (PATH_OF_FRAME, 0)] if element.tag == IDENTIFIER => {
-                let identifier = cursor.text(element)?;
+                let identifier = cursor.identifier(element)?;
                 let number = self.paths.iter().position(|path| path.identifier == identifier);
                 self.used.resize(frame as usize + 1, 0);
                 // A path that is not in the sequence belongs to no channel.
@@ -213,16 +231,16 @@ impl Visit for Header {
                 Ok(())
             }
             [(OPTICAL_PATH, number)] if element.tag == IDENTIFIER => {
-                let identifier = cursor.text(element)?;
+                let identifier = cursor.identifier(element)?;
                 if self.paths.len() == number as usize && self.paths.len() < PATHS {
                     self.paths.push(OpticalPath { identifier, description: None });
                 }
                 Ok(())
             }
             [(OPTICAL_PATH, number)] if element.tag == 0x0048_0107 => {
-                let text = cursor.text(element)?;
+                let text = cursor.decoded(element)?;
                 if let Some(path) = self.paths.get_mut(number as usize) {
-                    path.description = Some(text);
+                    path.description = text;
                 }
                 Ok(())
             }
@@ -244,7 +262,7 @@ impl Visit for Header {
 
     fn sequence(&mut self, element: &Element) -> Result<bool> {
         let wanted = match (&self.path[..], element.tag) {
-            ([], SHARED | OPTICAL_PATH) => true,
+            ([], SHARED | OPTICAL_PATH | ORIGIN) => true,
             // If frames are in order, their items add nothing.
             ([], PER_FRAME) => !self.full,
             ([(SHARED, 0)], MEASURES | PATH_OF_FRAME) => true,
@@ -273,7 +291,8 @@ impl Header {
     /// Bytes that stay in memory, without the colour profile.
     pub(super) fn kept(&self) -> u64 {
         let texts = [&self.class, &self.instance, &self.study, &self.series, &self.photometric];
-        let texts = texts.into_iter().chain([&self.concatenation]).chain(&self.image_type);
+        let texts =
+            texts.into_iter().chain([&self.concatenation, &self.pyramid]).chain(&self.image_type);
         let texts: usize = texts.chain(self.properties.values()).map(String::len).sum();
         let paths = self
             .paths
@@ -282,6 +301,11 @@ impl Header {
         let texts = texts + paths.sum::<usize>() + self.shared.as_ref().map_or(0, String::len);
         let frames = 4 * self.depths.len() + 2 * self.used.len();
         (texts + frames + size_of::<(i32, i32)>() * self.positions.len()) as u64
+    }
+
+    /// The depth of a frame, without a negative zero.
+    pub(super) fn depth(&self, frame: usize) -> f32 {
+        self.depths.get(frame).copied().unwrap_or(0.0) + 0.0
     }
 
     /// An element outside all sequences.
@@ -304,10 +328,12 @@ impl Header {
             }
             0x0008_0016 => self.class = cursor.text(element)?,
             0x0008_0018 => self.instance = cursor.text(element)?,
+            0x0008_0019 => self.pyramid = cursor.text(element)?,
             0x0020_000d => self.study = cursor.text(element)?,
             0x0020_000e => self.series = cursor.text(element)?,
             0x0020_0013 => self.number = cursor.text(element)?.trim().parse().ok(),
             0x0020_9161 => self.concatenation = cursor.text(element)?,
+            0x0020_9163 => self.concatenated = short(cursor)?,
             0x0020_9228 => self.first_frame = Some(long(cursor)?),
             0x0020_9311 => self.full = cursor.text(element)? == "TILED_FULL",
             0x0028_0002 => self.samples = short(cursor)?,
@@ -332,8 +358,10 @@ impl Header {
             0x7fe0_0001 => self.offsets = Some(offsets(cursor, element)?),
             _ => {}
         }
-        if let Some((_, name)) = PROPERTIES.iter().find(|(tag, _)| *tag == element.tag) {
-            self.properties.insert(format!("dicom.{name}"), cursor.text(element)?);
+        if let Some((_, name)) = PROPERTIES.iter().find(|(tag, _)| *tag == element.tag)
+            && let Some(text) = cursor.decoded(element)?
+        {
+            self.properties.insert(format!("dicom.{name}"), text);
         }
         Ok(())
     }

@@ -2,8 +2,8 @@
 
 use super::element::Element;
 use super::frames::Frames;
-use super::header::{self, Header};
-use super::{SLIDE, json};
+use super::header::{self, Header, SLIDE};
+use super::json;
 use crate::codec::Codec;
 use crate::samples::{Colours, Layout};
 use crate::source::{self, Source};
@@ -26,9 +26,36 @@ pub struct Instance {
     frames: Frames,
 }
 
+/// A slide's DICOM series, for DICOMweb.
+pub struct Dicom {
+    pub(super) instances: Vec<Arc<Instance>>,
+}
+
+impl Dicom {
+    /// The UID of the study.
+    pub fn study(&self) -> &str {
+        &self.instances[0].header.study
+    }
+
+    /// The UID of the series.
+    pub fn series(&self) -> &str {
+        &self.instances[0].header.series
+    }
+
+    /// The instances, those of the largest images first.
+    pub fn instances(&self) -> impl Iterator<Item = &Instance> {
+        self.instances.iter().map(|instance| &**instance)
+    }
+
+    /// The instance of a UID.
+    pub fn instance(&self, uid: &str) -> Option<&Instance> {
+        self.instances().find(|instance| instance.uid() == uid)
+    }
+}
+
 /// The role of an instance, from the third word of its image type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(super) enum InstanceKind {
     Level,
     Associated(&'static str),
 }
@@ -78,19 +105,18 @@ impl Instance {
         header.positions.shrink_to_fit();
         header.depths.shrink_to_fit();
         header.used.shrink_to_fit();
-        let count = (header.frames, each);
-        let frames = Frames::new(&**source, limits, &pixels, count, offsets)?;
+        let frames = Frames::new(&**source, limits, &pixels, header.frames, each, offsets)?;
         let (source, limits) = (Arc::clone(source), limits.clone());
         let (syntax, start) = (start.syntax, start.at);
         Ok(Self { source, limits, header, layout, syntax, start, pixels, frames })
     }
 
-    pub(super) fn kind(&self) -> Option<Kind> {
+    pub(super) fn kind(&self) -> Option<InstanceKind> {
         match self.header.image_type.get(2)?.as_str() {
-            "VOLUME" => Some(Kind::Level),
-            "LABEL" => Some(Kind::Associated("label")),
-            "OVERVIEW" | "LOCALIZER" => Some(Kind::Associated("macro")),
-            "THUMBNAIL" => Some(Kind::Associated("thumbnail")),
+            "VOLUME" => Some(InstanceKind::Level),
+            "LABEL" => Some(InstanceKind::Associated("label")),
+            "OVERVIEW" | "LOCALIZER" => Some(InstanceKind::Associated("macro")),
+            "THUMBNAIL" => Some(InstanceKind::Associated("thumbnail")),
             _ => None,
         }
     }
@@ -127,13 +153,13 @@ impl Instance {
 
     /// True if it holds pixels of the slide itself, not of a label or another associated image.
     pub fn is_level(&self) -> bool {
-        self.kind() == Some(Kind::Level)
+        self.kind() == Some(InstanceKind::Level)
     }
 
     /// The name of the associated image whose pixels it holds.
     pub fn associated(&self) -> Option<&'static str> {
         match self.kind() {
-            Some(Kind::Associated(name)) => Some(name),
+            Some(InstanceKind::Associated(name)) => Some(name),
             _ => None,
         }
     }
@@ -148,7 +174,8 @@ impl Instance {
         &self.syntax
     }
 
-    /// The type of a frame's bytes: `image/jpeg`, `image/jp2`, `image/dicom-rle` or `application/octet-stream`.
+    /// The type of a frame's bytes: `image/jpeg`, `image/jp2`, `image/dicom-rle` or
+    /// `application/octet-stream`.
     pub fn media_type(&self) -> &'static str {
         match self.layout.codec {
             Codec::Jpeg => "image/jpeg",
@@ -221,7 +248,7 @@ impl Instance {
             let what = format!("{}: no frame {number}", self.name());
             return Err(Error::Argument(what));
         };
-        self.frames.read(&*self.source, &self.limits, (frame, self.header.frames))
+        self.frames.read(&*self.source, &self.limits, frame, self.header.frames)
     }
 
     /// The dataset as an object of the DICOM JSON model (PS3.18, annex F), read anew at each call.
@@ -230,7 +257,7 @@ impl Instance {
     /// # Errors
     /// A dataset whose JSON exceeds [`Limits::tables`], and read errors.
     pub fn json(&self, bulk: &str) -> Result<String> {
-        json::write(&*self.source, &self.limits, self.start, (self.pixels.vr, bulk))
+        json::write(&*self.source, &self.limits, self.start, self.pixels.vr, bulk)
     }
 }
 

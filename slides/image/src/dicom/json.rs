@@ -1,6 +1,6 @@
 //! A dataset in the DICOM JSON model (PS3.18, annex F).
 
-use super::element::{Cursor, Element, Visit, text};
+use super::element::{Cursor, Element, Visit};
 use super::header::number;
 use crate::source::Source;
 use crate::{Error, Limits, Result};
@@ -14,7 +14,8 @@ pub(super) fn write(
     source: &dyn Source,
     limits: &Limits,
     start: u64,
-    (vr, bulk): ([u8; 2], &str),
+    vr: [u8; 2],
+    bulk: &str,
 ) -> Result<String> {
     let mut writer = Writer::new(limits);
     let mut cursor = Cursor::new(source, limits, start);
@@ -77,6 +78,11 @@ impl Visit for Writer {
         }
         self.check(cursor.name())?;
         let bytes = cursor.value(element)?;
+        // Nothing is written of an element that cannot be decoded.
+        let text = match is_text(&element.vr) {
+            true => cursor.decode(element, &bytes)?,
+            false => String::new(),
+        };
         self.key(element.tag, element.vr);
         let mut list = List { writer: self, name: cursor.name(), any: false };
         match &element.vr {
@@ -93,7 +99,7 @@ impl Visit for Writer {
                 list.end();
             }
             vr => {
-                values(vr, &bytes, &mut |value| list.put(value))?;
+                values(vr, &bytes, &text, &mut |value| list.put(value))?;
                 list.end();
             }
         }
@@ -150,8 +156,21 @@ impl List<'_> {
     }
 }
 
-/// Passes the values of an element that is neither a sequence nor bytes to `put`.
-fn values(vr: &[u8; 2], bytes: &[u8], put: &mut dyn FnMut(Value) -> Result<()>) -> Result<()> {
+/// True if the values of an element are text, and not bytes or binary numbers.
+fn is_text(vr: &[u8; 2]) -> bool {
+    const BYTES: [&[u8; 2]; 7] = [b"OB", b"OD", b"OF", b"OL", b"OV", b"OW", b"UN"];
+    const NUMBERS: [&[u8; 2]; 9] = [b"US", b"UL", b"UV", b"SS", b"SL", b"SV", b"FL", b"FD", b"AT"];
+    !BYTES.contains(&vr) && !NUMBERS.contains(&vr)
+}
+
+/// Passes the values of an element that is neither a sequence nor bytes to `put`. If they are text,
+/// it is already decoded.
+fn values(
+    vr: &[u8; 2],
+    bytes: &[u8],
+    text: &str,
+    put: &mut dyn FnMut(Value) -> Result<()>,
+) -> Result<()> {
     let mut all = |size: usize, value: &dyn Fn(&[u8]) -> Value| {
         bytes.chunks_exact(size).try_for_each(|bytes| put(value(bytes)))
     };
@@ -176,11 +195,13 @@ fn values(vr: &[u8; 2], bytes: &[u8], put: &mut dyn FnMut(Value) -> Result<()>) 
             format!("{group:04X}{element:04X}").into()
         }),
         b"LT" | b"ST" | b"UT" | b"UR" => {
-            let text = text(bytes);
-            if text.is_empty() { Ok(()) } else { put(text.into()) }
+            if text.is_empty() {
+                Ok(())
+            } else {
+                put(text.into())
+            }
         }
         _ => {
-            let text = text(bytes);
             if text.is_empty() {
                 return Ok(());
             }

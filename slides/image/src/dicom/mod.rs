@@ -1,61 +1,32 @@
 //! Slides in DICOM: instances of VL Whole Slide Microscopy Image Storage (PS3.3, A.32.8). A level,
 //! a label, an overview and a thumbnail are one each, or several that are concatenated.
 
+mod characters;
+mod dataset_summary;
 mod element;
 mod frames;
 mod header;
-mod heading;
 mod instance;
 mod json;
 mod levels;
 mod series;
 mod tiles;
 
+pub use dataset_summary::DatasetSummary;
 pub(crate) use header::is;
-pub use heading::Heading;
-pub use instance::Instance;
+pub use instance::{Dicom, Instance};
 
 use crate::files::ClosedSource;
 use crate::grid::{Parts, microns};
 use crate::source::{self, FileSource, Source};
-use crate::{Error, Limits, Result, within};
+use crate::{Error, Limits, Result, real_path};
 use header::Names;
-use instance::Kind;
+use instance::InstanceKind;
 use series::Series;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tiles::{Image, Paths};
-
-/// The SOP class of slides.
-const SLIDE: &str = "1.2.840.10008.5.1.4.1.1.77.1.6";
-
-/// A slide's DICOM series, for DICOMweb.
-pub struct Dicom {
-    instances: Vec<Arc<Instance>>,
-}
-
-impl Dicom {
-    /// The UID of the study.
-    pub fn study(&self) -> &str {
-        &self.instances[0].header.study
-    }
-
-    /// The UID of the series.
-    pub fn series(&self) -> &str {
-        &self.instances[0].header.series
-    }
-
-    /// The instances, those of the largest images first.
-    pub fn instances(&self) -> impl Iterator<Item = &Instance> {
-        self.instances.iter().map(|instance| &**instance)
-    }
-
-    /// The instance of a UID.
-    pub fn instance(&self, uid: &str) -> Option<&Instance> {
-        self.instances().find(|instance| instance.uid() == uid)
-    }
-}
+use tiles::{Paths, TiledImage};
 
 /// Opens a single instance.
 pub(crate) fn open(source: &Arc<dyn Source>, limits: &Limits) -> Result<Parts> {
@@ -76,7 +47,7 @@ pub(crate) fn beside(
     series.add(source)?;
     let first = &series.instances[0].header;
     let (study, uid) = (first.study.clone(), first.series.clone());
-    let mut known = HashSet::from([first.instance.clone()]);
+    let mut seen = HashSet::from([first.instance.clone()]);
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
     for other in files(parent, root.unwrap_or(parent), limits)? {
@@ -89,7 +60,7 @@ pub(crate) fn beside(
             // Faults of unrelated files do not matter.
             _ => continue,
         };
-        if (&names.study, &names.series) == (&study, &uid) && is_new(&mut known, names.instance) {
+        if (&names.study, &names.series) == (&study, &uid) && is_new(&mut seen, names.instance) {
             series.add(&file(&other)?)?;
         }
     }
@@ -99,14 +70,15 @@ pub(crate) fn beside(
 /// Opens the only series in a directory, where links may lead to anything inside `root`; `None` if
 /// there is no slide.
 pub(crate) fn directory(path: &Path, root: &Path, limits: &Limits) -> Result<Option<Parts>> {
-    let found = by_series(path, root, limits)?;
+    let series_files = by_series(path, root, limits)?;
     let name = path.display().to_string();
-    if found.len() > 1 {
-        let series: Vec<String> = found.into_keys().map(|(_, series)| series).take(8).collect();
+    if series_files.len() > 1 {
+        let series: Vec<String> =
+            series_files.into_keys().map(|(_, series)| series).take(8).collect();
         let what = format!("a directory of several series: {}", series.join(", "));
         return Err(Error::Unsupported { name, what });
     }
-    let Some(files) = found.into_values().next() else { return Ok(None) };
+    let Some(files) = series_files.into_values().next() else { return Ok(None) };
     let mut series = Series::new(limits);
     for path in files {
         series.add(&file(&path)?)?;
@@ -116,8 +88,8 @@ pub(crate) fn directory(path: &Path, root: &Path, limits: &Limits) -> Result<Opt
 
 /// A file of the only series in a directory.
 pub(crate) fn of_one(path: &Path, root: &Path, limits: &Limits) -> Result<Option<PathBuf>> {
-    let mut found = by_series(path, root, limits)?.into_values();
-    let (first, other) = (found.next(), found.next());
+    let mut series_files = by_series(path, root, limits)?.into_values();
+    let (first, other) = (series_files.next(), series_files.next());
     Ok(first.filter(|_| other.is_none()).and_then(|files| files.into_iter().next()))
 }
 
@@ -125,16 +97,17 @@ pub(crate) fn of_one(path: &Path, root: &Path, limits: &Limits) -> Result<Option
 type BySeries = BTreeMap<(String, String), Vec<PathBuf>>;
 
 fn by_series(path: &Path, root: &Path, limits: &Limits) -> Result<BySeries> {
-    let mut found: BTreeMap<(String, String), (Vec<PathBuf>, HashSet<String>)> = BTreeMap::new();
+    let mut series_files: BTreeMap<(String, String), (Vec<PathBuf>, HashSet<String>)> =
+        BTreeMap::new();
     for file in files(path, root, limits)? {
         if let Some(names) = names_of(&file, limits)? {
-            let (files, known) = found.entry((names.study, names.series)).or_default();
-            if is_new(known, names.instance) {
+            let (files, seen) = series_files.entry((names.study, names.series)).or_default();
+            if is_new(seen, names.instance) {
                 files.push(file);
             }
         }
     }
-    Ok(found.into_iter().map(|(series, (files, _))| (series, files)).collect())
+    Ok(series_files.into_iter().map(|(series, (files, _))| (series, files)).collect())
 }
 
 fn file(path: &Path) -> Result<Arc<dyn Source>> {
@@ -149,20 +122,20 @@ fn names_of(path: &Path, limits: &Limits) -> Result<Option<Names>> {
 
 /// True if the instance has not been seen before: only the beginning of a copy of a file, or of a
 /// link to it, is read.
-fn is_new(known: &mut HashSet<String>, instance: String) -> bool {
-    instance.is_empty() || known.insert(instance)
+fn is_new(seen: &mut HashSet<String>, instance: String) -> bool {
+    instance.is_empty() || seen.insert(instance)
 }
 
 /// The files in a directory, sorted by name. Links that lead out of `root` are left out.
 fn files(directory: &Path, root: &Path, limits: &Limits) -> Result<Vec<PathBuf>> {
     let name = || directory.display().to_string();
     let io = |source| Error::Io { name: name(), source };
-    let root = within::real(root)?;
+    let root = real_path::real(root)?;
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(io)? {
         let entry = entry.map_err(io)?;
         let (kind, path) = (entry.file_type().map_err(io)?, entry.path());
-        let is_inside = || within::inside(&path, &root).is_ok_and(|real| real.is_file());
+        let is_inside = || real_path::inside(&path, &root).is_ok_and(|real| real.is_file());
         if kind.is_file() || (kind.is_symlink() && is_inside()) {
             paths.push(path);
         }
@@ -180,11 +153,13 @@ fn parts(series: Series<'_>, name: &str, limits: &Limits) -> Result<Parts> {
     let Series { mut instances, mut room, icc, .. } = series;
     instances.sort_by(series::order);
     let mut parts = Parts { format: "dicom", ..Parts::default() };
-    let Some(main) = instances.iter().find(|instance| instance.kind() == Some(Kind::Level)) else {
+    let Some(main) = instances.iter().find(|instance| instance.kind() == Some(InstanceKind::Level))
+    else {
         let what = "a series without an image of the type VOLUME".into();
         return Err(Error::Unsupported { name: name.into(), what });
     };
     let of = &main.header;
+    let main = main.uid().to_owned();
     parts.microns = match of.spacing {
         Some((row, column)) => microns(column * 1000.0, row * 1000.0),
         None => microns(
@@ -196,7 +171,7 @@ fn parts(series: Series<'_>, name: &str, limits: &Limits) -> Result<Parts> {
     parts.icc = icc;
     let instances: Vec<Arc<Instance>> = instances.into_iter().map(Arc::new).collect();
 
-    let mut images: BTreeMap<(Kind, &str), Vec<Arc<Instance>>> = BTreeMap::new();
+    let mut images: BTreeMap<(InstanceKind, &str), Vec<Arc<Instance>>> = BTreeMap::new();
     for instance in &instances {
         let Some(kind) = instance.kind() else { continue };
         let of = &instance.header;
@@ -204,17 +179,17 @@ fn parts(series: Series<'_>, name: &str, limits: &Limits) -> Result<Parts> {
         let key = if alone { of.instance.as_str() } else { of.concatenation.as_str() };
         images.entry((kind, key)).or_default().push(Arc::clone(instance));
     }
-    let mut levels: Vec<Arc<Image>> = Vec::new();
+    let mut levels: Vec<Arc<TiledImage>> = Vec::new();
     for ((kind, _), image) in images {
         let image = Arc::new(tiles::image(image, limits, &mut room)?);
         match kind {
-            Kind::Level => levels.push(image),
-            Kind::Associated(name) => {
+            InstanceKind::Level => levels.push(image),
+            InstanceKind::Associated(name) => {
                 parts.associated.entry(name.into()).or_insert_with(|| Paths::first(&image).grid());
             }
         }
     }
-    levels::fill(&mut parts, levels, name, limits)?;
+    levels::fill(&mut parts, levels, &main, name, limits)?;
     parts.dicom = Some(Dicom { instances });
     Ok(parts)
 }

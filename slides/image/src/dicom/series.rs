@@ -1,6 +1,6 @@
 //! The instances of a series, gathered file by file. One limit covers the tables of all of them.
 
-use super::instance::{Instance, Kind};
+use super::instance::{Instance, InstanceKind};
 use crate::source::Source;
 use crate::{Error, Limits, Result};
 use std::cmp::Ordering;
@@ -48,7 +48,7 @@ impl<'a> Series<'a> {
         }
         self.room.take(instance.kept(), source.name())?;
         let icc = instance.header.icc.take();
-        let is_level = instance.kind() == Some(Kind::Level);
+        let is_level = instance.kind() == Some(InstanceKind::Level);
         let is_larger = |at: usize| order(&instance, &self.instances[at]).is_lt();
         if is_level && self.main.is_none_or(is_larger) {
             self.main = Some(self.instances.len());

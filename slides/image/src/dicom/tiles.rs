@@ -2,13 +2,13 @@
 //! tiles of one focal plane come before those of the next, and all of one optical path before the
 //! next path (PS3.3, C.7.6.17.3).
 
-use super::header::OpticalPath;
+use super::header::{Header, OpticalPath};
 use super::instance::Instance;
 use super::series::Room;
+use crate::channel_samples::Pick;
 use crate::channels::{self, Plane};
 use crate::codec::Codec;
 use crate::grid::{Grid, Picked, Tiles, together};
-use crate::pick::Pick;
 use crate::samples::Layout;
 use crate::tile::StoredTile;
 use crate::{Error, Limits, Result};
@@ -16,7 +16,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 
 /// An image, in one instance or in several that are concatenated.
-pub(super) struct Image {
+pub(super) struct TiledImage {
     pub(super) width: u32,
     pub(super) height: u32,
     pub(super) layout: Layout,
@@ -24,7 +24,9 @@ pub(super) struct Image {
     parts: Vec<Part>,
     /// The frame of each tile of each plane, from 1; 0 if there is none. `None` if all frames exist
     /// and are in order.
-    places: Option<Vec<u32>>,
+    tile_frames: Option<Vec<u32>>,
+    /// True if instances of its concatenation are missing.
+    is_partial: bool,
     /// Focal planes.
     pub(super) depth: u32,
     /// Optical paths of the frames; empty if the file does not name them.
@@ -44,8 +46,8 @@ pub(super) fn image(
     mut instances: Vec<Arc<Instance>>,
     limits: &Limits,
     room: &mut Room,
-) -> Result<Image> {
-    // If one instance states its place in the whole, all should.
+) -> Result<TiledImage> {
+    // If one instance states its position in the whole, all should.
     instances.sort_by_key(|instance| instance.header.first_frame);
     let first = Arc::clone(&instances[0]);
     let (width, height) = (first.header.total_columns, first.header.total_rows);
@@ -53,12 +55,15 @@ pub(super) fn image(
     let malformed = |what: String| Error::Malformed { name: first.name().into(), at: 0, what };
     let mut parts = Vec::with_capacity(instances.len());
     let mut frames = 0_u32;
+    let count = instances.len();
+    let mut is_partial = false;
     for instance in instances {
         let of = &instance.header;
         if instance.layout != layout || (of.total_columns, of.total_rows) != (width, height) {
             return Err(malformed("concatenated instances that differ".into()));
         }
         let start = of.first_frame.unwrap_or(frames);
+        is_partial |= start > frames || usize::from(of.concatenated) > count;
         let end = start.checked_add(of.frames).filter(|_| start >= frames);
         frames = end.ok_or_else(|| malformed("instances that overlap".into()))?;
         parts.push(Part { start, instance });
@@ -75,8 +80,18 @@ pub(super) fn image(
         of.full || of.positions.is_empty()
     });
     let (depth, paths, not_shown) = (1, Vec::new(), None);
-    let mut image =
-        Image { width, height, layout, columns, parts, places: None, depth, paths, not_shown };
+    let mut image = TiledImage {
+        width,
+        height,
+        layout,
+        columns,
+        parts,
+        tile_frames: None,
+        is_partial,
+        depth,
+        paths,
+        not_shown,
+    };
     match full {
         true => image.in_order(tiles, frames.into())?,
         false => image.by_position(limits, room, tiles)?,
@@ -84,9 +99,24 @@ pub(super) fn image(
     Ok(image)
 }
 
-impl Image {
+impl TiledImage {
     fn name(&self) -> &str {
         self.parts[0].instance.name()
+    }
+
+    /// Its first instance, for clients: these see no path, and a file's name may name a patient.
+    fn instance(&self) -> String {
+        format!("instance {}", self.header().instance)
+    }
+
+    /// The header of its first instance.
+    pub(super) fn header(&self) -> &Header {
+        &self.parts[0].instance.header
+    }
+
+    /// True if an instance is a part of it.
+    pub(super) fn has(&self, uid: &str) -> bool {
+        self.parts.iter().any(|part| part.instance.uid() == uid)
     }
 
     fn malformed(&self, what: String) -> Error {
@@ -121,7 +151,7 @@ impl Image {
                  paths",
                 paths.len()
             );
-            self.not_shown = Some(format!("{}: {what}: only the first are", self.name()));
+            self.not_shown = Some(format!("{}: {what}: only the first are", self.instance()));
         }
         Ok(())
     }
@@ -129,26 +159,25 @@ impl Image {
     /// Builds the table for frames that state their positions.
     fn by_position(&mut self, limits: &Limits, room: &mut Room, tiles: u64) -> Result<()> {
         let headers = || self.parts.iter().map(|part| &part.instance.header);
-        let mut depths: Vec<f32> = headers().flat_map(|of| &of.depths).copied().collect();
-        depths.sort_by(f32::total_cmp);
-        depths.dedup();
+        let depths = self.depths()?;
         let depth = depths.len().max(1);
-        let known = &headers().next().map(|of| of.paths.clone()).unwrap_or_default();
+        let all_paths = &headers().next().map(|of| of.paths.clone()).unwrap_or_default();
         let is_used = |number: usize| {
             headers().any(|of| of.used.iter().any(|used| usize::from(*used) == number + 1))
         };
         // The index of each path among those in use.
-        let used: Vec<usize> = (0..known.len()).filter(|number| is_used(*number)).collect();
+        let used: Vec<usize> = (0..all_paths.len()).filter(|number| is_used(*number)).collect();
         let mut paths: Vec<OpticalPath> =
-            used.iter().map(|number| known[*number].clone()).collect();
+            used.iter().map(|number| all_paths[*number].clone()).collect();
         if used.is_empty() {
             let shared = headers().next().and_then(|of| of.shared.as_ref());
             let is_it =
                 |path: &&OpticalPath| shared.is_none_or(|shared| *shared == path.identifier);
-            let alone = known.iter().find(is_it).filter(|_| shared.is_some() || known.len() == 1);
+            let alone =
+                all_paths.iter().find(is_it).filter(|_| shared.is_some() || all_paths.len() == 1);
             paths = alone.cloned().into_iter().collect();
         }
-        if headers().any(|of| of.paths != *known) && used.len() > 1 {
+        if headers().any(|of| of.paths != *all_paths) && used.len() > 1 {
             return Err(
                 self.malformed("concatenated instances with different optical paths".into())
             );
@@ -160,14 +189,18 @@ impl Image {
             what: format!("{tiles} tiles in {planes} planes"),
         })?;
         room.take(4 * all, self.name())?;
-        let mut places = vec![0; all as usize];
+        let mut tile_frames = vec![0; all as usize];
         let (wide, high) = (u64::from(self.layout.width), u64::from(self.layout.height));
         let (columns, rows) = (u64::from(self.columns), tiles / u64::from(self.columns));
         let mut twice = 0_u64;
         for part in &self.parts {
             let of = &part.instance.header;
+            if of.positions.len() != of.frames as usize {
+                let what = format!("{} positions of {} frames", of.positions.len(), of.frames);
+                return Err(self.malformed(what));
+            }
             for (number, position) in of.positions.iter().enumerate() {
-                let from_zero = |place: i32| u64::try_from(i64::from(place) - 1);
+                let from_zero = |coordinate: i32| u64::try_from(i64::from(coordinate) - 1);
                 let (Ok(x), Ok(y)) = (from_zero(position.0), from_zero(position.1)) else {
                     return Err(self.malformed(format!("a frame at {position:?}")));
                 };
@@ -179,10 +212,10 @@ impl Image {
                 if column >= columns || row >= rows {
                     return Err(self.malformed(format!("a frame at {position:?}")));
                 }
-                let z = of.depths.get(number).copied().unwrap_or(0.0);
-                let z = depths.binary_search_by(|known| known.total_cmp(&z));
+                let z = of.depth(number);
+                let z = depths.binary_search_by(|depth| depth.total_cmp(&z));
                 let path = usize::from(of.used.get(number).copied().unwrap_or(0));
-                let path = used.iter().position(|known| known + 1 == path);
+                let path = used.iter().position(|number| number + 1 == path);
                 let (Some(path), Ok(z)) = (
                     path.or(used.is_empty().then_some(0)),
                     z.or(if depths.is_empty() { Ok(0) } else { Err(()) }),
@@ -192,34 +225,65 @@ impl Image {
                 };
                 let plane = (path * depth + z) as u64;
                 // The first one wins: nothing tells how the others differ.
-                let place = &mut places[(plane * tiles + row * columns + column) as usize];
-                match *place {
-                    0 => *place = part.start + number as u32 + 1,
+                let frame = &mut tile_frames[(plane * tiles + row * columns + column) as usize];
+                match *frame {
+                    0 => *frame = part.start + number as u32 + 1,
                     _ => twice += 1,
                 }
             }
         }
         if twice > 0 {
-            let what = format!("{twice} frames at the place of another, or in no optical path");
-            self.not_shown = Some(format!("{}: {what}", self.name()));
+            let what = format!("{twice} frames at the position of another, or in no optical path");
+            self.not_shown = Some(format!("{}: {what}", self.instance()));
         }
-        (self.depth, self.paths, self.places) = (depth as u32, paths, Some(places));
+        (self.depth, self.paths, self.tile_frames) = (depth as u32, paths, Some(tile_frames));
         Ok(())
     }
 
-    fn frame(
-        &self,
-        name: String,
-        (column, row): (u32, u32),
-        (path, z): (u32, u32),
-    ) -> Result<StoredTile> {
+    /// The depths of the focal planes of frames that state their positions, in order; empty if
+    /// there is one plane, whose frames may each have a depth of their own, as a scanner focuses.
+    fn depths(&self) -> Result<Vec<f32>> {
+        let headers = || self.parts.iter().map(|part| &part.instance.header);
+        if headers().all(|of| of.focal_planes == 1) {
+            return Ok(Vec::new());
+        }
+        let mut depths: Vec<f32> = headers().flat_map(|of| &of.depths).map(|z| z + 0.0).collect();
+        depths.sort_by(f32::total_cmp);
+        depths.dedup();
+        // Each frame's position, optical path, and depth.
+        let mut places = Vec::new();
+        for of in headers() {
+            for (number, (x, y)) in of.positions.iter().enumerate() {
+                let path = of.used.get(number).copied().unwrap_or(0);
+                let z = of.depth(number);
+                let z = depths.partition_point(|depth| depth.total_cmp(&z).is_lt());
+                places.push((*y, *x, path, z));
+            }
+        }
+        places.sort_unstable();
+        places.dedup();
+        let most =
+            places.chunk_by(|one, other| (one.0, one.1, one.2) == (other.0, other.1, other.2));
+        let most = most.map(<[_]>::len).max().unwrap_or(1);
+        match most {
+            1 => Ok(Vec::new()),
+            _ if most == depths.len() => Ok(depths),
+            _ => Err(Error::Unsupported {
+                name: self.name().into(),
+                what: format!("frames at {} depths, but at most {most} at one place", depths.len()),
+            }),
+        }
+    }
+
+    fn frame(&self, name: String, position: (u32, u32), path: u32, z: u32) -> Result<StoredTile> {
+        let (column, row) = position;
         let (columns, rows) = (self.columns as usize, self.height.div_ceil(self.layout.height));
         let plane = path as usize * self.depth as usize + z as usize;
         let tile = (plane * rows as usize + row as usize) * columns + column as usize;
         let mut layout = self.layout;
-        let frame = match &self.places {
+        let frame = match &self.tile_frames {
             None => Some(tile as u32),
-            Some(places) => places[tile].checked_sub(1),
+            Some(tile_frames) => tile_frames[tile].checked_sub(1),
         };
         let part = frame.and_then(|frame| {
             let after = self.parts.partition_point(|part| part.start <= frame);
@@ -229,7 +293,8 @@ impl Image {
         });
         let bytes = match part {
             Some((instance, number)) => instance.frame(number)?,
-            None if self.places.is_none() => {
+            // Another instance may have a frame here.
+            None if self.tile_frames.is_none() || self.is_partial => {
                 return Err(Error::Tile { tile: name, what: "its instance is missing".into() });
             }
             None => Bytes::new(),
@@ -242,11 +307,11 @@ impl Image {
 }
 
 /// Optical paths of one level, each a channel: the image, and the index among its paths.
-pub(super) struct Paths(Vec<(Arc<Image>, u32)>);
+pub(super) struct Paths(Vec<(Arc<TiledImage>, u32)>);
 
 impl Paths {
     /// The paths of a level in this order; `None` if one is missing or differs from the first.
-    pub(super) fn of(images: &[Arc<Image>], wanted: &[OpticalPath]) -> Option<Self> {
+    pub(super) fn of(images: &[Arc<TiledImage>], wanted: &[OpticalPath]) -> Option<Self> {
         let first = images.first()?;
         let find = |wanted: &OpticalPath| {
             images.iter().find_map(|image| {
@@ -260,7 +325,7 @@ impl Paths {
     }
 
     /// The first path of an image, shown in its own colours.
-    pub(super) fn first(image: &Arc<Image>) -> Self {
+    pub(super) fn first(image: &Arc<TiledImage>) -> Self {
         Self(vec![(Arc::clone(image), 0)])
     }
 
@@ -276,44 +341,44 @@ impl Tiles for Paths {
         &self,
         _: &Limits,
         name: String,
-        place: (u32, u32),
+        position: (u32, u32),
         plane: Plane,
     ) -> Result<StoredTile> {
         let (image, path) = &self.0[0];
-        image.frame(name, place, (*path, plane.z))
+        image.frame(name, position, *path, plane.z)
     }
 
     fn sheets(
         &self,
         limits: &Limits,
         name: String,
-        place: (u32, u32),
+        position: (u32, u32),
         plane: Plane,
         channels: &[u32],
     ) -> Result<Vec<Picked>> {
         let mut stored = 0;
-        let mut found = Vec::with_capacity(channels.len());
+        let mut sheets = Vec::with_capacity(channels.len());
         for channel in channels {
             let (image, path) = &self.0[*channel as usize];
-            let mut tile = image.frame(name.clone(), place, (*path, plane.z))?;
+            let mut tile = image.frame(name.clone(), position, *path, plane.z)?;
             // Areas that were not scanned have no signal.
             tile.layout.fill = 0.0;
             // The window covers all bits; a channel has its own.
             tile.layout.window = None;
             together(limits, &mut stored, &tile)?;
             let pick = Pick::alone(tile.layout.width);
-            found.push(Picked { tile, picks: vec![(*channel, pick)] });
+            sheets.push(Picked { tile, picks: vec![(*channel, pick)] });
         }
-        Ok(found)
+        Ok(sheets)
     }
 }
 
 /// The optical paths of the images of the largest level, each once; paths in several images are
 /// matched by identifier. `None` if there is only one, or more than can be shown.
-pub(super) fn paths(images: &[Arc<Image>]) -> Option<Vec<OpticalPath>> {
+pub(super) fn paths(images: &[Arc<TiledImage>]) -> Option<Vec<OpticalPath>> {
     let mut all: Vec<OpticalPath> = Vec::new();
     for path in images.iter().flat_map(|image| &image.paths) {
-        if all.iter().all(|known| known.identifier != path.identifier) {
+        if all.iter().all(|other| other.identifier != path.identifier) {
             all.push(path.clone());
         }
     }

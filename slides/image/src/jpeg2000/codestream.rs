@@ -180,8 +180,9 @@ impl<'a> Codestream<'a> {
             let Coding { levels, precincts, .. } = &component.coding;
             let of = |(resolution, precinct): (u8, &(u8, u8))| {
                 let along = |from: u32, to: u32, step: u8, precinct: u8| {
-                    let at = |place: u32| {
-                        u64::from(place.div_ceil(step.into())).div_ceil(1 << (levels - resolution))
+                    let at = |coordinate: u32| {
+                        u64::from(coordinate.div_ceil(step.into()))
+                            .div_ceil(1 << (levels - resolution))
                     };
                     let (from, to) = (at(from), at(to));
                     if from < to { to.div_ceil(1 << precinct) - (from >> precinct) } else { 0 }
@@ -246,14 +247,14 @@ impl<'a> Codestream<'a> {
         let mut sum = self.tiles * self.components.len() as u64 * TILE;
         let (mut blocks, mut parts) = (0_u64, 0_u64);
         for component in &self.components {
-            let Count { precincts, blocks: found, .. } =
+            let Count { precincts, blocks: more, .. } =
                 component.coding.count(self.tile, component.step);
             sum = sum.saturating_add(precincts.saturating_mul(PRECINCT));
-            blocks = blocks.saturating_add(found);
+            blocks = blocks.saturating_add(more);
             // Terminated at each pass, or for some without arithmetic coding.
             let is_split = component.coding.passes & 0b101 != 0;
             let each = if is_split { PASSES + layers } else { layers };
-            parts = parts.saturating_add(found.saturating_mul(each));
+            parts = parts.saturating_add(more.saturating_mul(each));
         }
         // The length of each part takes at least three bits.
         let parts = parts.min(3 * self.bytes.len() as u64);
@@ -415,8 +416,8 @@ fn whole(
 ) -> Result<Whole<'_>, String> {
     let cut = "it is cut";
     // For each tile, the parts found, and the number declared, or 0.
-    let mut found = vec![(0_u16, 0_u8); tiles];
-    let (mut places, mut bodies) = (Vec::new(), vec![0; tiles]);
+    let mut counts = vec![(0_u16, 0_u8); tiles];
+    let (mut parts, mut bodies) = (Vec::new(), vec![0; tiles]);
     let mut open = None;
     let end = loop {
         let (_, body, mut next) = segment(bytes, at).ok_or(cut)?;
@@ -425,11 +426,11 @@ fn whole(
         else {
             return Err("a part of it has a broken header".into());
         };
-        let known = found.get_mut(usize::from(tile)).ok_or("a part belongs to no tile")?;
-        if known.0 != u16::from(part) {
+        let count = counts.get_mut(usize::from(tile)).ok_or("a part belongs to no tile")?;
+        if count.0 != u16::from(part) {
             return Err("the parts of a tile are not in order".into());
         }
-        *known = (known.0 + 1, known.1.max(of));
+        *count = (count.0 + 1, count.1.max(of));
         let mut is_own = false;
         // The decoder applies each of these to the whole tile, and the last one of a kind to all
         // components.
@@ -460,7 +461,7 @@ fn whole(
         if end < next + 2 || end > bytes.len() {
             return Err(cut.into());
         }
-        places.push((tile, at, end));
+        parts.push((tile, at, end));
         bodies[usize::from(tile)] += (end - next - 2) as u64;
         at = end;
         let rest = &bytes[at..];
@@ -482,11 +483,11 @@ fn whole(
         (parts, 0) => has_end || parts == 1,
         (parts, of) => parts == of || (has_end && parts > of),
     };
-    if !found.iter().all(is_whole) {
+    if !counts.iter().all(is_whole) {
         return Err("some of its tiles are missing".into());
     }
     if open.is_none() && has_end {
-        return Ok(Whole { bytes: bytes.into(), parts: places, bodies });
+        return Ok(Whole { bytes: bytes.into(), parts, bodies });
     }
     let mut bytes = bytes[..end].to_vec();
     if let Some(at) = open {
@@ -494,10 +495,10 @@ fn whole(
         bytes[at + 6..at + 10].copy_from_slice(&length.to_be_bytes());
     }
     bytes.extend(EOC);
-    Ok(Whole { bytes: bytes.into(), parts: places, bodies })
+    Ok(Whole { bytes: bytes.into(), parts, bodies })
 }
 
-/// The marker segment at that place: its marker, its body, and where the next one begins.
+/// The marker segment at that offset: its marker, its body, and where the next one begins.
 fn segment(bytes: &[u8], at: usize) -> Option<(u8, &[u8], usize)> {
     let &[0xff, marker] = bytes.get(at..at + 2)? else { return None };
     let next = at + 2 + usize::from(half(bytes, at + 2)?);

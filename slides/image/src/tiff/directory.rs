@@ -1,5 +1,6 @@
 //! TIFF 6.0 and BigTIFF: the chain of image file directories, and their entries.
 
+use crate::grid::microns;
 use crate::source::{self, Source};
 use crate::{Error, Limits, Result};
 use bytes::Bytes;
@@ -64,7 +65,7 @@ pub(super) struct Reader<'a> {
     seen: HashSet<u64>,
     /// Bytes left for tables.
     tables: u64,
-    /// Values that several directories may share, by their place and length.
+    /// Values that several directories may share, by their offset and length.
     shared: BTreeMap<(u64, u64), Bytes>,
 }
 
@@ -90,20 +91,20 @@ impl<'a> Reader<'a> {
 
     /// The directories of the chain that begins at the header.
     pub(super) fn chain(&mut self) -> Result<Vec<Directory>> {
-        let mut found = Vec::new();
+        let mut directories = Vec::new();
         let mut at = self.first;
         while at != 0 {
             let (directory, next) = self.directory(at)?;
-            found.push(directory);
+            directories.push(directory);
             at = next;
         }
-        Ok(found)
+        Ok(directories)
     }
 
     /// The directories to which this one points as reduced images.
     pub(super) fn below(&mut self, directory: &Directory) -> Result<Vec<Directory>> {
-        let places = self.numbers(directory, SUB_IFDS)?.unwrap_or_default();
-        places.into_iter().map(|at| Ok(self.directory(at)?.0)).collect()
+        let offsets = self.numbers(directory, SUB_IFDS)?.unwrap_or_default();
+        offsets.into_iter().map(|at| Ok(self.directory(at)?.0)).collect()
     }
 
     fn directory(&mut self, at: u64) -> Result<(Directory, u64)> {
@@ -167,12 +168,12 @@ impl<'a> Reader<'a> {
     }
 
     /// The bytes of a value that is kept for each directory; empty without such a tag. Values at
-    /// the same place are in memory once, and all of them count as tables.
+    /// the same offset are in memory once, and all of them count as tables.
     pub(super) fn shared(&mut self, directory: &Directory, tag: u16) -> Result<Bytes> {
         let Some(entry) = directory.entries.get(&tag) else { return Ok(Bytes::new()) };
         let length = entry.length().unwrap_or(0);
-        if let Some(known) = self.shared.get(&(entry.at, length)) {
-            return Ok(known.clone());
+        if let Some(shared) = self.shared.get(&(entry.at, length)) {
+            return Ok(shared.clone());
         }
         if length > self.tables {
             return Err(self.limit(format!("tag {tag} of {length} bytes at byte {}", entry.at)));
@@ -243,7 +244,7 @@ impl<'a> Reader<'a> {
         };
         let Some(bytes) = bytes.get(..size) else { return Ok(None) };
         let word = self.numbers.get(bytes);
-        let found = match kind {
+        let value = match kind {
             6 => f64::from(word as i8),
             8 => f64::from(word as i16),
             9 => f64::from(word as i32),
@@ -253,7 +254,7 @@ impl<'a> Reader<'a> {
             1 | 3 | 4 | 16 => word as f64,
             _ => return Ok(None),
         };
-        Ok(Some(found).filter(|found| found.is_finite()))
+        Ok(Some(value).filter(|value| value.is_finite()))
     }
 
     pub(super) fn malformed(&self, at: u64, what: impl Into<String>) -> Error {
@@ -274,10 +275,27 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(text).trim_end().to_owned()
 }
 
+pub(super) const DESCRIPTION: u16 = 270;
 pub(super) const SUB_IFDS: u16 = 330;
+pub(super) const ICC: u16 = 34675;
 
 impl Directory {
     pub(super) fn has(&self, tag: u16) -> bool {
         self.entries.contains_key(&tag)
     }
+}
+
+/// Microns per pixel, from the resolution.
+pub(super) fn resolution(
+    reader: &mut Reader<'_>,
+    directory: &Directory,
+) -> Result<Option<(f64, f64)>> {
+    let unit = match reader.number(directory, 296)? {
+        Some(2) => 25_400.0,
+        Some(3) => 10_000.0,
+        _ => return Ok(None),
+    };
+    let x = reader.ratio(directory, 282)?.unwrap_or(0.0);
+    let y = reader.ratio(directory, 283)?.unwrap_or(0.0);
+    Ok(microns(unit / x, unit / y))
 }

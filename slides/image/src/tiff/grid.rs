@@ -2,10 +2,10 @@
 
 use super::directory::{Directory, Reader};
 use super::layout;
+use crate::channel_samples::Pick;
 use crate::channels::Plane;
 use crate::codec::Codec;
 use crate::grid::{Grid, Picked, Tiles};
-use crate::pick::Pick;
 use crate::samples::{Colours, Layout};
 use crate::source::{self, Source};
 use crate::tile::StoredTile;
@@ -52,8 +52,9 @@ pub(super) fn read(reader: &mut Reader<'_>, directory: &Directory) -> Result<Gri
         let wide = reader.number(directory, 322)?.unwrap_or(0);
         (wide, reader.number(directory, 323)?.unwrap_or(0))
     };
-    // Some programs put the places of tiles into the tags for strips.
-    let (places, lengths) = if strips || !directory.has(324) { (273, 279) } else { (324, 325) };
+    // Some programs put the offsets of tiles into the tags for strips.
+    let (offsets_tag, counts_tag) =
+        if strips || !directory.has(324) { (273, 279) } else { (324, 325) };
     let pixels = tile_width.checked_mul(tile_height);
     if pixels.is_none_or(|pixels| pixels > reader.limits.tile_pixels) {
         let what = format!("tiles of {tile_width} x {tile_height}");
@@ -65,9 +66,9 @@ pub(super) fn read(reader: &mut Reader<'_>, directory: &Directory) -> Result<Gri
     }
     let layout = layout::read(reader, directory, tile_width as u32, tile_height as u32)?;
     let missing = "no table of where the tiles are";
-    let offsets = reader.numbers(directory, places)?;
+    let offsets = reader.numbers(directory, offsets_tag)?;
     let offsets = offsets.ok_or_else(|| reader.malformed(at, missing))?;
-    let counts = reader.numbers(directory, lengths)?;
+    let counts = reader.numbers(directory, counts_tag)?;
     let counts = counts.ok_or_else(|| reader.malformed(at, missing))?;
     let tables = match (layout.codec, layout.colours) {
         (Codec::Jpeg, _) => reader.shared(directory, 347)?,
@@ -78,7 +79,8 @@ pub(super) fn read(reader: &mut Reader<'_>, directory: &Directory) -> Result<Gri
     let tiles = u64::from(columns) * u64::from(rows);
     let parts = tiles * if layout.planes { u64::from(layout.samples) } else { 1 };
     if parts > offsets.len() as u64 || parts > counts.len() as u64 {
-        let what = format!("{parts} tiles, but places of only {}", offsets.len().min(counts.len()));
+        let what =
+            format!("{parts} tiles, but offsets of only {}", offsets.len().min(counts.len()));
         return Err(reader.malformed(at, what));
     }
     let source = Arc::clone(reader.source);
@@ -166,9 +168,10 @@ impl Tiles for Table {
         &self,
         limits: &Limits,
         name: String,
-        (column, row): (u32, u32),
+        position: (u32, u32),
         _: Plane,
     ) -> Result<StoredTile> {
+        let (column, row) = position;
         let number = row as usize * self.columns as usize + column as usize;
         self.read(limits, name, row, self.layout, self.parts(number))
     }
@@ -178,10 +181,11 @@ impl Tiles for Table {
         &self,
         limits: &Limits,
         name: String,
-        (column, row): (u32, u32),
+        position: (u32, u32),
         _: Plane,
         channels: &[u32],
     ) -> Result<Vec<Picked>> {
+        let (column, row) = position;
         let number = row as usize * self.columns as usize + column as usize;
         // Areas that were not scanned have no signal.
         let layout = Layout { fill: 0.0, ..self.layout };
@@ -194,7 +198,7 @@ impl Tiles for Table {
             return Ok(vec![Picked { tile, picks: channels.iter().map(pick).collect() }]);
         }
         let layout = Layout { samples: 1, planes: false, ..layout };
-        let mut found = Vec::with_capacity(channels.len());
+        let mut sheets = Vec::with_capacity(channels.len());
         for sample in channels {
             let part = number + *sample as usize * self.plane;
             if part >= self.offsets.len().min(self.counts.len()) {
@@ -202,9 +206,9 @@ impl Tiles for Table {
                 return Err(Error::Tile { tile: name, what });
             }
             let tile = self.read(limits, name.clone(), row, layout, iter::once(part))?;
-            found.push(Picked { tile, picks: vec![(*sample, Pick::alone(width))] });
+            sheets.push(Picked { tile, picks: vec![(*sample, Pick::alone(width))] });
         }
-        Ok(found)
+        Ok(sheets)
     }
 }
 

@@ -1,11 +1,11 @@
 //! ImageJ stacks: the description of the first image counts channels, slices and frames, and a
 //! table has the colours and ranges of channels (`ij.io.TiffEncoder`).
 
-use super::directory::{Directory, Reader};
-use super::page::Page;
-use super::planes::{self, Described, NOT_SHOWN};
+use super::directory::{self, Directory, Reader};
+use super::page::{NOT_SHOWN, Page};
+use super::planes::{self, Described};
 use crate::Result;
-use crate::channels::{self, Said, Window};
+use crate::channels::{self, ChannelMetadata, Window};
 use crate::grid::{Parts, microns};
 
 /// The colours in which ImageJ shows channels by default.
@@ -38,7 +38,7 @@ pub(super) fn fill(
 ) -> Result<bool> {
     let first = &pages[0];
     let pairs = || description.lines().filter_map(|line| line.split_once('='));
-    let word = |key: &str| pairs().find(|(known, _)| *known == key).map(|(_, value)| value.trim());
+    let word = |key: &str| pairs().find(|(name, _)| *name == key).map(|(_, value)| value.trim());
     let count = |key: &str| match word(key) {
         Some(text) => text.parse::<u32>().ok().filter(|count| *count > 0),
         None => Some(1),
@@ -50,7 +50,8 @@ pub(super) fn fill(
         return Ok(false);
     };
     let window = number(word("min")).zip(number(word("max")));
-    let mut said = vec![Said::default(); channels.min(channels::MOST as u32 + 1) as usize];
+    let mut said =
+        vec![ChannelMetadata::default(); channels.min(channels::MOST as u32 + 1) as usize];
     if let [said] = &mut said[..] {
         said.window = window.and_then(|(least, most)| Window::new(least, most));
     }
@@ -79,33 +80,33 @@ pub(super) fn fill(
     } else if !has_colours && samples > 1 || has_colours && channels > 1 {
         Some(format!("{channels} channels, but {samples} samples of a pixel"))
     } else {
-        let mut found = None;
+        let mut reason = None;
         for (number, page) in pages.iter().enumerate().take(images as usize) {
             if let Some(why) = planes::unlike(reader, first, page)? {
-                found = Some(format!("page {number}: {why}"));
+                reason = Some(format!("page {number}: {why}"));
                 break;
             }
         }
-        found
+        reason
     };
     if let Some(why) = why {
         parts.not_shown(NOT_SHOWN, &format!("a stack: {why}"));
         return Ok(false);
     }
     // In the file, channels vary fastest, then slices, then frames.
-    let place = |channel: u32, z: u32, t: u32| (t * depth + z) * channels + channel;
+    let number = |channel: u32, z: u32, t: u32| (t * depth + z) * channels + channel;
     let mut order = Vec::with_capacity(images as usize);
     for channel in 0..channels {
         for z in 0..depth {
-            order.extend((0..times).map(|t| place(channel, z, t) as usize));
+            order.extend((0..times).map(|t| number(channel, z, t) as usize));
         }
     }
     let mut ordered = Vec::with_capacity(order.len());
-    for place in order {
-        ordered.push(Page::read(reader, &chain[place])?);
+    for number in order {
+        ordered.push(Page::read(reader, &chain[number])?);
     }
-    let known = super::resolution(reader, &chain[0])?;
-    parts.microns = known.or_else(|| resolution(reader, &chain[0], word("unit")));
+    let microns = directory::resolution(reader, &chain[0])?;
+    parts.microns = microns.or_else(|| resolution(reader, &chain[0], word("unit")));
     parts.properties.insert("tiff.ImageDescription".into(), description.into());
     let has_colours = has_colours || is_grey;
     let of = Described { said, samples: 1, has_colours, planes: planes_of };
@@ -128,7 +129,7 @@ fn resolution(reader: &Reader<'_>, of: &Directory, unit: Option<&str>) -> Option
 
 /// Reads windows and colours from the table: a header counts the parts of each kind, which follow.
 /// An inconsistent table is ignored.
-fn table(reader: &mut Reader<'_>, of: &Directory, said: &mut [Said]) -> Result<()> {
+fn table(reader: &mut Reader<'_>, of: &Directory, said: &mut [ChannelMetadata]) -> Result<()> {
     if reader.length(of, TABLE) > reader.limits.value || !of.has(COUNTS) {
         return Ok(());
     }
@@ -138,7 +139,12 @@ fn table(reader: &mut Reader<'_>, of: &Directory, said: &mut [Said]) -> Result<(
     Ok(())
 }
 
-fn parse(bytes: &[u8], counts: &[u64], big_endian: bool, said: &mut [Said]) -> Option<()> {
+fn parse(
+    bytes: &[u8],
+    counts: &[u64],
+    big_endian: bool,
+    said: &mut [ChannelMetadata],
+) -> Option<()> {
     let head = usize::try_from(*counts.first()?).ok()?;
     let (head, mut rest) = bytes.split_at_checked(head)?;
     let mut counts = counts[1..].iter();
@@ -207,14 +213,14 @@ mod tests {
     fn a_table_has_windows_and_colours_and_broken_ones_do_no_harm() {
         for big_endian in [false, true] {
             let (bytes, counts) = made(big_endian);
-            let mut said = vec![Said::default(); 2];
+            let mut said = vec![ChannelMetadata::default(); 2];
             parse(&bytes, &counts, big_endian, &mut said).unwrap();
             assert_eq!(said[0].window, Window::new(5.0, 50.0));
             assert_eq!(said[1].window, Window::new(7.0, 70.0));
             assert_eq!(said[0].colour, Some([255, 128, 0]));
             assert_eq!(said[1].colour, Some([0, 0, 200]));
             for length in 0..bytes.len() {
-                let mut said = vec![Said::default(); 2];
+                let mut said = vec![ChannelMetadata::default(); 2];
                 let _ = parse(&bytes[..length], &counts, big_endian, &mut said);
             }
             for wrong in [&[][..], &[u64::MAX], &[3], &[20, u64::MAX, 768], &[20]] {

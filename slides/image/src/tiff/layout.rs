@@ -134,10 +134,10 @@ fn units(reader: &mut Reader<'_>, of: &Directory) -> Result<Colours> {
     let [across @ (1 | 2 | 4), down @ (1 | 2 | 4)] = sampling[..] else {
         return Err(reader.unsupported(format!("differences of colour for {sampling:?} pixels")));
     };
-    let is = |found: Option<Vec<f64>>, wanted: &[f64]| {
-        found.is_none_or(|found| {
-            found.len() == wanted.len()
-                && found.iter().zip(wanted).all(|(one, other)| (one - other).abs() < 1e-3)
+    let is = |values: Option<Vec<f64>>, wanted: &[f64]| {
+        values.is_none_or(|values| {
+            values.len() == wanted.len()
+                && values.iter().zip(wanted).all(|(one, other)| (one - other).abs() < 1e-3)
         })
     };
     let usual = is(reader.ratios(of, 529)?, &[0.299, 0.587, 0.114])
@@ -155,15 +155,15 @@ fn number(reader: &mut Reader<'_>, of: &Directory) -> Result<(Number, u8)> {
     let formats = reader.numbers(of, 339)?.unwrap_or_else(|| vec![1]);
     let same = |values: &[u64]| values.iter().all(|each| Some(each) == values.first());
     let first = bits.first().copied().unwrap_or(1);
-    let found = match formats.first() {
+    let number = match formats.first() {
         // Format 4 is undefined data: the reader decides what the bits mean.
         Some(1 | 4) => Some(Number::Unsigned),
         Some(2) => Some(Number::Signed),
         Some(3) => Some(Number::Float),
         _ => None,
     };
-    let found = found.filter(|_| same(&bits) && same(&formats));
-    match (found, u8::try_from(first)) {
+    let number = number.filter(|_| same(&bits) && same(&formats));
+    match (number, u8::try_from(first)) {
         (Some(number), Ok(bits)) if number.has(bits) => Ok((number, bits)),
         _ => Err(reader.unsupported(format!("samples of {first} bits in format {formats:?}"))),
     }

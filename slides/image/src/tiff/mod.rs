@@ -10,19 +10,16 @@ mod page;
 mod planes;
 mod qptiff;
 mod scanner;
-mod small;
+mod small_images;
 mod window;
 
-use crate::grid::{Parts, microns};
+use crate::grid::Parts;
 use crate::source::Source;
 use crate::{Limits, Result};
-use directory::{Directory, Reader};
+use directory::{DESCRIPTION, Reader, resolution};
 use page::{Page, Unmarked};
-pub(crate) use small::smaller_than_its_tiles;
+pub(crate) use small_images::smaller_than_its_tiles;
 use std::sync::Arc;
-
-const DESCRIPTION: u16 = 270;
-const ICC: u16 = 34675;
 
 /// Reads the contents of a file; `None` if it is not a TIFF.
 pub(crate) fn open(source: &Arc<dyn Source>, limits: &Limits) -> Result<Option<Parts>> {
@@ -64,7 +61,7 @@ pub(crate) fn open(source: &Arc<dyn Source>, limits: &Limits) -> Result<Option<P
     if parts.levels.is_empty() {
         return Err(reader.malformed(chain[0].at, "no level"));
     }
-    parts.sort();
+    parts.sort(page::NOT_SHOWN);
     Ok(Some(parts))
 }
 
@@ -82,16 +79,4 @@ fn plain(
     let main = page::main(reader, pages)?;
     parts.microns = resolution(reader, pages[main].directory)?;
     page::fill(parts, reader, pages, main, Unmarked::Never)
-}
-
-/// Microns per pixel, from the resolution.
-fn resolution(reader: &mut Reader<'_>, directory: &Directory) -> Result<Option<(f64, f64)>> {
-    let unit = match reader.number(directory, 296)? {
-        Some(2) => 25_400.0,
-        Some(3) => 10_000.0,
-        _ => return Ok(None),
-    };
-    let x = reader.ratio(directory, 282)?.unwrap_or(0.0);
-    let y = reader.ratio(directory, 283)?.unwrap_or(0.0);
-    Ok(microns(unit / x, unit / y))
 }

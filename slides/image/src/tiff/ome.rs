@@ -2,10 +2,10 @@
 //! image.
 
 use super::directory::{Directory, Reader};
-use super::page::{self, Page, Unmarked};
-use super::planes::{self, Described, NOT_SHOWN};
+use super::page::{self, NOT_SHOWN, Page, Unmarked};
+use super::planes::{self, Described};
 use crate::Result;
-use crate::channels::Said;
+use crate::channels::ChannelMetadata;
 use crate::grid::{Parts, microns};
 use roxmltree::{Document, Node, ParsingOptions};
 use std::cmp::Reverse;
@@ -31,30 +31,48 @@ pub(super) fn fill(
     let xml = Document::parse_with_options(description, options)
         .map_err(|error| reader.malformed(chain[0].at, format!("OME-XML: {error}")))?;
     if let Some(only) = xml.descendants().find(|node| node.tag_name().name() == "BinaryOnly") {
-        let companion = only.attribute("MetadataFile").unwrap_or_default();
+        let companion = last_part(only.attribute("MetadataFile").unwrap_or_default());
         let what = "OME-TIFF whose description is in another file";
         return Err(reader.unsupported(format!("{what}: {companion:?}")));
     }
-    let mut images = Vec::new();
-    for image in xml.descendants().filter(|node| node.tag_name().name() == "Image") {
+    let blocks = OwnBlocks::of(&xml, reader.source.name());
+    let mut images: Vec<Image<'_, '_>> = Vec::new();
+    let described = xml.descendants().filter(|node| node.tag_name().name() == "Image");
+    for (number, image) in described.enumerate() {
         let Some(pixels) = children(image, "Pixels").next() else { continue };
-        let data = children(pixels, "TiffData").next();
-        let place = data.and_then(|data| data.attribute("IFD")).map_or(Ok(0), str::parse);
-        let directory = place.ok().and_then(|place: usize| chain.get(place));
+        let data = children(pixels, "TiffData").find(|block| blocks.has(*block));
+        if data.is_none() && children(pixels, "TiffData").next().is_some() {
+            parts.not_shown(NOT_SHOWN, &format!("image {number}: in another file"));
+            continue;
+        }
+        let at = data.and_then(|data| data.attribute("IFD")).map_or(Ok(0), str::parse);
+        let directory = at.ok().and_then(|at: usize| chain.get(at));
         let Some(directory) = directory else {
             return Err(
                 reader.malformed(chain[0].at, "OME-XML names a directory that does not exist")
             );
         };
         let name = image.attribute("Name").unwrap_or_default();
-        images.push(Image { name, pixels, page: Page::read(reader, directory)? });
+        let image = Image { number, name, pixels, page: Page::read(reader, directory)? };
+        if let Some(why) = image.why_not_here(&images) {
+            parts.not_shown(NOT_SHOWN, &format!("image {number}: {why}"));
+            continue;
+        }
+        images.push(image);
     }
     // Of several images, those without the name of a label or the like come first, then the
     // largest.
-    let key = |(number, image): &(usize, &Image<'_, '_>)| {
-        (page::word(image.name).is_none(), image.page.pixels(), Reverse(*number))
+    let key = |image: &&Image<'_, '_>| {
+        (page::word(image.name).is_none(), image.page.pixels(), Reverse(image.number))
     };
-    let Some((main, slide)) = images.iter().enumerate().max_by_key(key) else { return Ok(()) };
+    let slide = images.iter().max_by_key(key);
+    // If the slide is not here, its label does not take its place.
+    if let Some(why) = parts.properties.get(NOT_SHOWN)
+        && slide.is_none_or(|slide| page::word(slide.name).is_some())
+    {
+        return Err(reader.unsupported(format!("OME-XML without the slide: {why}")));
+    }
+    let Some(slide) = slide else { return Ok(()) };
     parts.properties.insert("ome.Name".into(), slide.name.into());
     let side = |side| {
         let number: f64 = slide.pixels.attribute(side)?.parse().ok()?;
@@ -63,19 +81,68 @@ pub(super) fn fill(
     };
     parts.microns =
         side("PhysicalSizeX").zip(side("PhysicalSizeY")).and_then(|(x, y)| microns(x, y));
-    pixels(parts, reader, chain, slide)?;
-    for (number, image) in images.iter().enumerate().filter(|(number, _)| *number != main) {
+    pixels(parts, reader, chain, slide, &blocks)?;
+    for image in images.iter().filter(|image| image.number != slide.number) {
         let name = page::word(image.name).and_then(|(_, name)| name);
-        page::aside(parts, reader, &image.page, name, &format!("image {number}"))?;
+        page::aside(parts, reader, &image.page, name, &format!("image {}", image.number))?;
     }
     Ok(())
 }
 
-/// An image described in OME-XML, and its first page.
+/// An image described in OME-XML, and its first page in this file.
 struct Image<'a, 'b> {
+    number: usize,
     name: &'a str,
     pixels: Node<'a, 'a>,
     page: Page<'b>,
+}
+
+impl Image<'_, '_> {
+    /// Why its page cannot be its own, after those of other images; `None` if it can.
+    fn why_not_here(&self, others: &[Self]) -> Option<String> {
+        let is_same = |other: &&Self| std::ptr::eq(other.page.directory, self.page.directory);
+        if let Some(other) = others.iter().find(is_same) {
+            return Some(format!("of the same directory as image {}", other.number));
+        }
+        let side = |name: &str| self.pixels.attribute(name)?.parse::<u32>().ok();
+        let described = (side("SizeX")?, side("SizeY")?);
+        let size = self.page.size;
+        (described != size).then(|| {
+            let (wide, high) = described;
+            format!("{wide} x {high} pixels, but its directory has {} x {}", size.0, size.1)
+        })
+    }
+}
+
+/// Decides which blocks of TiffData are of this file: each file of a set has the OME-XML of all.
+struct OwnBlocks<'a> {
+    /// The identifier of this file.
+    uuid: Option<&'a str>,
+    /// The name of this file, if it has no identifier and there are others.
+    name: Option<&'a str>,
+}
+
+impl<'a> OwnBlocks<'a> {
+    fn of(xml: &'a Document<'a>, name: &'a str) -> Self {
+        let uuid = xml.root_element().attribute("UUID");
+        let files = xml.descendants().filter(|node| node.tag_name().name() == "UUID");
+        let files: BTreeSet<Option<&str>> = files.map(|file| file.text().map(str::trim)).collect();
+        let is_set = uuid.is_none() && files.len() > 1;
+        Self { uuid, name: is_set.then(|| last_part(name)) }
+    }
+
+    fn has(&self, block: Node<'_, '_>) -> bool {
+        let Some(file) = children(block, "UUID").next() else { return true };
+        match (self.uuid, self.name) {
+            (Some(own), _) => file.text().map(str::trim) == Some(own),
+            (None, Some(name)) => file.attribute("FileName").map(last_part) == Some(name),
+            (None, None) => true,
+        }
+    }
+}
+
+fn last_part(path: &str) -> &str {
+    path.rsplit(['/', '\\']).next().unwrap_or(path)
 }
 
 fn children<'a>(of: Node<'a, 'a>, name: &'static str) -> impl Iterator<Item = Node<'a, 'a>> {
@@ -100,6 +167,7 @@ fn pixels(
     reader: &mut Reader<'_>,
     chain: &[Directory],
     slide: &Image<'_, '_>,
+    own: &OwnBlocks<'_>,
 ) -> Result<()> {
     let first = &slide.page;
     let wrong = |what: String| format!("OME-XML: {what}");
@@ -118,18 +186,19 @@ fn pixels(
         let what = format!("pixels of the type {kind:?}, unlike those of the file");
         return Err(reader.unsupported(wrong(what)));
     }
-    let places = counts.places(slide.pixels, chain.len());
-    let places = places.map_err(|what| reader.unsupported(wrong(what)))?;
+    let directories = counts.plane_directories(slide.pixels, chain.len(), own);
+    let directories = directories.map_err(|what| reader.unsupported(wrong(what)))?;
     let mut whole: Vec<Vec<Page<'_>>> = Vec::new();
     let mut kept = Vec::new();
     let samples = counts.samples as usize;
-    let mut here: BTreeSet<u64> = places.known.keys().map(|(channel, ..)| *channel).collect();
+    let mut here: BTreeSet<u64> =
+        directories.by_plane.keys().map(|(channel, ..)| *channel).collect();
     if has_colours {
         // Colour images are not blended: the first one is shown.
         here.retain(|channel| *channel == 0);
     }
     for channel in &here {
-        match planes_of(reader, chain, first, (*channel, &counts), &places)? {
+        match planes_of(reader, chain, first, *channel, &counts, &directories)? {
             Ok(pages) => {
                 let start = *channel as usize * samples;
                 let numbers = start..start + samples;
@@ -141,9 +210,9 @@ fn pixels(
     }
     let more = counts.pages - here.len() as u64;
     if more > 0 {
-        let files: Vec<&str> = places.elsewhere.iter().take(8).map(String::as_str).collect();
-        let file = if files.is_empty() { "" } else { ", which may be in other files: " };
-        parts.not_shown(NOT_SHOWN, &format!("{more} other channels{file}{}", files.join(", ")));
+        // The names of the files may name a patient.
+        let file = if directories.has_others { ", which may be in other files" } else { "" };
+        parts.not_shown(NOT_SHOWN, &format!("{more} other channels{file}"));
     }
     if whole.is_empty() {
         let why = parts.properties.remove(NOT_SHOWN).unwrap_or_default();
@@ -159,13 +228,10 @@ fn pixels(
     planes::fill(parts, reader, of, &pages, &smaller)
 }
 
-/// True if the samples of a page have the type and size given in OME-XML.
+/// True if the samples of a page have the type given in OME-XML.
 fn is_as_described(slide: &Image<'_, '_>) -> bool {
     let kind = slide.pixels.attribute("Type").and_then(planes::sample);
-    let side = |name: &str| slide.pixels.attribute(name).and_then(|text| text.parse().ok());
-    let size = side("SizeX").zip(side("SizeY"));
     kind.is_some_and(|(number, bits)| planes::is_of(&slide.page, number, bits))
-        && size.is_none_or(|size: (u32, u32)| size == slide.page.size)
 }
 
 /// The pages of a channel if all are planes of the same image as `first`; otherwise the reason.
@@ -173,23 +239,25 @@ fn planes_of<'a>(
     reader: &mut Reader<'_>,
     chain: &'a [Directory],
     first: &Page<'_>,
-    (channel, counts): (u64, &Counts),
-    places: &Places,
+    channel: u64,
+    counts: &Counts,
+    directories: &PlaneDirectories,
 ) -> Result<std::result::Result<Vec<Page<'a>>, String>> {
     let each = counts.depth * counts.times;
     let range = (channel, 0, 0)..(channel + 1, 0, 0);
-    let found: Vec<usize> = places.known.range(range).map(|(_, place)| *place).collect();
-    if found.len() as u64 != each {
-        return Ok(Err(format!("{} of its {each} planes are here", found.len())));
+    let numbers: Vec<usize> =
+        directories.by_plane.range(range).map(|(_, number)| *number).collect();
+    if numbers.len() as u64 != each {
+        return Ok(Err(format!("{} of its {each} planes are here", numbers.len())));
     }
-    let mut pages = Vec::with_capacity(found.len());
-    for place in found {
-        if places.twice.contains(&place) {
-            return Ok(Err(format!("the file maps directory {place} to several planes")));
+    let mut pages = Vec::with_capacity(numbers.len());
+    for number in numbers {
+        if directories.twice.contains(&number) {
+            return Ok(Err(format!("the file maps directory {number} to several planes")));
         }
-        let page = Page::read(reader, &chain[place])?;
+        let page = Page::read(reader, &chain[number])?;
         if let Some(why) = planes::unlike(reader, first, &page)? {
-            return Ok(Err(format!("directory {place}: {why}")));
+            return Ok(Err(format!("directory {number}: {why}")));
         }
         pages.push(page);
     }
@@ -208,12 +276,12 @@ struct Counts {
 }
 
 /// The directories of an image's planes, by channel, depth and time.
-struct Places {
-    known: BTreeMap<(u64, u64, u64), usize>,
+struct PlaneDirectories {
+    by_plane: BTreeMap<(u64, u64, u64), usize>,
     /// Directories that the file maps to several planes.
     twice: BTreeSet<usize>,
-    /// Names of files that contain further planes.
-    elsewhere: BTreeSet<String>,
+    /// True if other files contain further planes.
+    has_others: bool,
 }
 
 impl Counts {
@@ -248,8 +316,8 @@ impl Counts {
     /// The description of each channel, empty if the number of elements is wrong. If there are
     /// several channels and all are white, no colour was chosen: white is the default of the
     /// schema.
-    fn said(&self, pixels: Node<'_, '_>) -> Vec<Said> {
-        let mut said: Vec<Said> = children(pixels, "Channel").map(channel).collect();
+    fn said(&self, pixels: Node<'_, '_>) -> Vec<ChannelMetadata> {
+        let mut said: Vec<ChannelMetadata> = children(pixels, "Channel").map(channel).collect();
         if said.len() > 1 && said.iter().all(|said| said.colour == Some([255; 3])) {
             said.iter_mut().for_each(|said| said.colour = None);
         }
@@ -257,12 +325,17 @@ impl Counts {
         let count = self.channels.min(crate::channels::MOST + 1) as usize;
         match said.len() as u64 == self.channels {
             true => said,
-            false => vec![Said::default(); count],
+            false => vec![ChannelMetadata::default(); count],
         }
     }
 
     /// Locates all planes, in a file of `count` directories.
-    fn places(&self, pixels: Node<'_, '_>, count: usize) -> std::result::Result<Places, String> {
+    fn plane_directories(
+        &self,
+        pixels: Node<'_, '_>,
+        count: usize,
+        own: &OwnBlocks<'_>,
+    ) -> std::result::Result<PlaneDirectories, String> {
         let order = pixels.attribute("DimensionOrder").unwrap_or("XYCZT");
         let lengths = [('C', self.pages), ('Z', self.depth), ('T', self.times)];
         let axes: Option<Vec<(usize, u64)>> = order
@@ -273,26 +346,20 @@ impl Counts {
             .map(|at| Some((at?, lengths[at?].1)))
             .collect();
         let is_each_once = |axes: &Vec<(usize, u64)>| {
-            axes.len() == 3 && (0..3).all(|axis| axes.iter().any(|(known, _)| *known == axis))
+            axes.len() == 3 && (0..3).all(|axis| axes.iter().any(|(other, _)| *other == axis))
         };
         let axes = axes.filter(is_each_once).ok_or_else(|| format!("the order {order:?}"))?;
-        let own = pixels.document().root_element().attribute("UUID");
-        let (known, twice, elsewhere) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        let mut places = Places { known, twice, elsewhere };
+        let (by_plane, twice) = (BTreeMap::new(), BTreeSet::new());
+        let mut directories = PlaneDirectories { by_plane, twice, has_others: false };
         let mut used = BTreeSet::new();
         let mut blocks: Vec<Node<'_, '_>> = Vec::new();
         for block in children(pixels, "TiffData") {
-            let file = children(block, "UUID").next();
-            let is_own = |of: Node<'_, '_>| own.is_none() || of.text().map(str::trim) == own;
-            match file.filter(|of| !is_own(*of)) {
-                Some(of) => {
-                    let name = of.attribute("FileName").unwrap_or("another file");
-                    places.elsewhere.insert(name.to_owned());
-                }
-                None => blocks.push(block),
+            match own.has(block) {
+                true => blocks.push(block),
+                false => directories.has_others = true,
             }
         }
-        let is_silent = blocks.is_empty() && places.elsewhere.is_empty();
+        let is_silent = blocks.is_empty() && !directories.has_others;
         let blocks = blocks.into_iter().map(Some).chain(is_silent.then_some(None));
         for block in blocks {
             let said = |name: &str| match block.and_then(|block| block.attribute(name)) {
@@ -302,16 +369,16 @@ impl Counts {
             let (ifd, planes) = (said("IFD")?, said("PlaneCount")?);
             let planes = planes.unwrap_or(if ifd.is_some() { 1 } else { count as u64 });
             let first = [said("FirstC")?, said("FirstZ")?, said("FirstT")?];
-            let mut at = first.map(|place| place.unwrap_or(0));
-            for place in (ifd.unwrap_or(0)..count as u64).take(planes.min(count as u64) as usize) {
+            let mut at = first.map(|index| index.unwrap_or(0));
+            for number in (ifd.unwrap_or(0)..count as u64).take(planes.min(count as u64) as usize) {
                 if (0..3).any(|axis| at[axis] >= lengths[axis].1) {
                     break;
                 }
-                let place = place as usize;
-                let old = places.known.insert((at[0], at[1], at[2]), place);
-                if !used.insert(place) || old.is_some() {
-                    places.twice.insert(place);
-                    places.twice.extend(old);
+                let number = number as usize;
+                let old = directories.by_plane.insert((at[0], at[1], at[2]), number);
+                if !used.insert(number) || old.is_some() {
+                    directories.twice.insert(number);
+                    directories.twice.extend(old);
                 }
                 // The next plane in dimension order.
                 let (mut carries, mut next) = (true, at);
@@ -325,12 +392,12 @@ impl Counts {
                 at = if carries { [u64::MAX; 3] } else { next };
             }
         }
-        Ok(places)
+        Ok(directories)
     }
 }
 
 /// The name and colour of a channel.
-fn channel(of: Node<'_, '_>) -> Said {
+fn channel(of: Node<'_, '_>) -> ChannelMetadata {
     // Red, green, blue and opacity in one signed integer.
     let colour = of.attribute("Color").and_then(|text| text.parse::<i32>().ok());
     let colour = colour.map(|colour| {
@@ -340,5 +407,5 @@ fn channel(of: Node<'_, '_>) -> Said {
     // A black channel would be invisible.
     let colour = colour.filter(|colour| *colour != [0; 3]);
     let name = of.attribute("Name").or_else(|| of.attribute("Fluor"));
-    Said { name: name.map(str::to_owned), colour, ..Said::default() }
+    ChannelMetadata { name: name.map(str::to_owned), colour, ..ChannelMetadata::default() }
 }

@@ -2,12 +2,14 @@
 //! something else. A label mistaken for a level would show a patient's name instead of tissue, so a
 //! page is a level only if everything in the file that concerns it agrees.
 
-use super::directory::{Directory, Reader, SUB_IFDS};
-use super::planes::NOT_SHOWN;
-use super::{DESCRIPTION, ICC, grid, window};
-use crate::grid::Parts;
+use super::directory::{DESCRIPTION, Directory, ICC, Reader, SUB_IFDS};
+use super::{grid, window};
+use crate::grid::{Parts, factors};
 use crate::{Error, Result};
 use std::cmp::Reverse;
+
+/// The property that lists pages that are not shown.
+pub(super) const NOT_SHOWN: &str = "tiff.NotShown";
 
 const NEW_SUBFILE_TYPE: u16 = 254;
 /// Its bits: a smaller version of another image, one page of several, a mask.
@@ -123,8 +125,8 @@ impl<'a> Page<'a> {
 
     /// The values of one of the tags that levels and planes share.
     pub(super) fn common(&self, tag: u16) -> &[u64] {
-        let place = COMMON.iter().position(|(known, _)| *known == tag);
-        place.map_or(&[], |place| &self.common[place])
+        let index = COMMON.iter().position(|(other, _)| *other == tag);
+        index.map_or(&[], |index| &self.common[index])
     }
 
     /// True if the other page has the same values of these tags, and both are tiled or both in
@@ -154,9 +156,9 @@ impl<'a> Page<'a> {
     }
 
     /// A description for the list of pages that are not shown.
-    fn says(&self, place: &str) -> String {
+    fn says(&self, number: &str) -> String {
         let mask = if self.is_mask() { ", a mask" } else { "" };
-        format!("{place}: {} x {} pixels{mask}", self.size.0, self.size.1)
+        format!("{number}: {} x {} pixels{mask}", self.size.0, self.size.1)
     }
 }
 
@@ -169,14 +171,8 @@ pub(super) fn word(text: &str) -> Option<(&'static str, Option<&'static str>)> {
 
 /// True if `other` is `main` reduced by a whole factor, up to a rounding error of one pixel.
 fn is_reduced_from(main: (u32, u32), other: (u32, u32)) -> bool {
-    let factors = |main: u32, other: u32| {
-        let (main, other) = (f64::from(main), f64::from(other));
-        let most = if other > 1.0 { main / (other - 1.0) } else { f64::INFINITY };
-        (main / (other + 1.0), most)
-    };
-    let (across, down) = (factors(main.0, other.0), factors(main.1, other.1));
-    let (least, most) = (across.0.max(down.0), across.1.min(down.1));
-    other.0 < main.0 && least.ceil().max(2.0) <= most
+    let is_whole = |(least, most): (f64, f64)| least.ceil().max(2.0) <= most;
+    other.0 < main.0 && factors(main, other).is_some_and(is_whole)
 }
 
 /// The index of the page that is the slide: among those that are not masks, full images are
@@ -187,8 +183,8 @@ pub(super) fn main(reader: &Reader<'_>, pages: &[Page<'_>]) -> Result<usize> {
     let key = |(number, page): &(usize, &Page<'_>)| {
         (!page.is_reduced(), page.word().is_none(), page.tiled, page.pixels(), Reverse(*number))
     };
-    let found = shown.max_by_key(key).map(|(number, _)| number);
-    found.ok_or_else(|| reader.unsupported("a file of nothing but masks"))
+    let number = shown.max_by_key(key).map(|(number, _)| number);
+    number.ok_or_else(|| reader.unsupported("a file of nothing but masks"))
 }
 
 /// Reads the slide, its levels among all pages and below it, and associated images.
@@ -278,9 +274,9 @@ pub(super) fn aside(
     reader: &mut Reader<'_>,
     page: &Page<'_>,
     name: Option<&str>,
-    place: &str,
+    number: &str,
 ) -> Result<()> {
-    let mut what = page.says(place);
+    let mut what = page.says(number);
     if let Some(name) = name.filter(|name| !parts.associated.contains_key(*name)) {
         match grid::read(reader, page.directory) {
             Ok(mut grid) => {

@@ -3,26 +3,24 @@
 //! out.
 
 use super::directory::{Directory, Reader, SUB_IFDS};
-use super::page::{self, Page, Unmarked};
+use super::page::{self, NOT_SHOWN, Page, Unmarked};
 use super::{grid, window};
-use crate::channels::{self, Plane, Said, Stack};
+use crate::auto_window::Measure;
+use crate::channels::{self, ChannelMetadata, Plane, Stack};
 use crate::grid::{Grid, Parts, Picked, Tiles, together};
-use crate::measure::Measure;
 use crate::samples::Number;
 use crate::tile::StoredTile;
 use crate::{Limits, Result};
+use std::ops::Range;
 
 /// Further tags that must agree between planes of one image: sizes of tiles and strips.
 const ALIKE: [u16; 3] = [322, 323, 278];
-
-/// The property that lists pages that are not shown.
-pub(super) const NOT_SHOWN: &str = "tiff.NotShown";
 
 /// An image as the file describes it.
 #[derive(Debug)]
 pub(super) struct Described {
     /// The channels; each page has [`samples`](Self::samples) of them.
-    pub(super) said: Vec<Said>,
+    pub(super) said: Vec<ChannelMetadata>,
     pub(super) samples: usize,
     /// True if the pixels have their own colours, so there are no channels.
     pub(super) has_colours: bool,
@@ -48,7 +46,7 @@ pub(super) fn has_colours(page: &Page<'_>) -> bool {
 }
 
 /// True if a single channel needs no window: integers of up to 8 bits, shown in white.
-pub(super) fn is_grey(page: &Page<'_>, said: &[Said]) -> bool {
+pub(super) fn is_grey(page: &Page<'_>, said: &[ChannelMetadata]) -> bool {
     let [said] = said else { return false };
     matches!(page.common(258)[..], [1..=8])
         && page.common(339)[..] == [1]
@@ -124,7 +122,7 @@ pub(super) fn fill(
             Err(why) => parts.not_shown(NOT_SHOWN, &why),
         }
     }
-    parts.sort();
+    parts.sort(NOT_SHOWN);
     parts.stack = stack;
     if let Some(smallest) = parts.levels.last().filter(|_| !of.has_colours) {
         let name = reader.source.name();
@@ -152,8 +150,8 @@ pub(super) fn below<'a>(
             if !smaller.is_level_of(page, Unmarked::Always) {
                 continue;
             }
-            let known = levels.iter_mut().find(|level| level[0].size == smaller.size);
-            match known {
+            let level = levels.iter_mut().find(|level| level[0].size == smaller.size);
+            match level {
                 // Each plane has one directory of this size.
                 Some(level)
                     if level.len() == at && unlike(reader, &level[0], &smaller)?.is_none() =>
@@ -218,35 +216,41 @@ impl Tiles for Stacked {
         &self,
         limits: &Limits,
         name: String,
-        place: (u32, u32),
+        position: (u32, u32),
         plane: Plane,
     ) -> Result<StoredTile> {
-        self.pages[number(plane, self.times)].tile(limits, name, place, Plane::default())
+        self.pages[number(plane, self.times)].tile(limits, name, position, Plane::default())
+    }
+
+    fn stored_with(&self, channel: u32) -> Range<u32> {
+        let first = channel / self.samples * self.samples;
+        first..first + self.samples
     }
 
     fn sheets(
         &self,
         limits: &Limits,
         name: String,
-        place: (u32, u32),
+        position: (u32, u32),
         plane: Plane,
         channels: &[u32],
     ) -> Result<Vec<Picked>> {
-        let mut found = Vec::new();
+        let mut all = Vec::new();
         let mut stored = 0;
         for group in channels.chunk_by(|one, other| one / self.samples == other / self.samples) {
             let page = (group[0] / self.samples) as usize;
             let samples: Vec<u32> = group.iter().map(|channel| channel % self.samples).collect();
             let tiles = &self.pages[page * self.each + number(plane, self.times)];
-            let sheets = tiles.sheets(limits, name.clone(), place, Plane::default(), &samples)?;
+            let sheets =
+                tiles.sheets(limits, name.clone(), position, Plane::default(), &samples)?;
             for mut picked in sheets {
                 together(limits, &mut stored, &picked.tile)?;
                 let first = page as u32 * self.samples;
                 picked.picks.iter_mut().for_each(|(channel, _)| *channel += first);
-                found.push(picked);
+                all.push(picked);
             }
         }
-        Ok(found)
+        Ok(all)
     }
 }
 

@@ -2,12 +2,11 @@
 //! smaller levels in the same order. XML in its description states the kind of each page.
 //! Brightfield files are read like any other TIFF.
 
-use super::directory::{Directory, Reader};
-use super::page::{self, Page, Unmarked};
-use super::planes::{self, Described, NOT_SHOWN};
-use super::{DESCRIPTION, resolution};
+use super::directory::{DESCRIPTION, Directory, Reader, resolution};
+use super::page::{self, NOT_SHOWN, Page, Unmarked};
+use super::planes::{self, Described};
 use crate::Result;
-use crate::channels::Said;
+use crate::channels::ChannelMetadata;
 use crate::grid::Parts;
 use roxmltree::{Document, ParsingOptions};
 
@@ -23,9 +22,9 @@ pub(super) fn is(description: &str) -> bool {
 }
 
 /// The parsed description of a page.
-struct Told {
+struct PageMetadata {
     kind: String,
-    said: Said,
+    said: ChannelMetadata,
 }
 
 /// Reads a slide with several channels; false if it has none.
@@ -36,25 +35,27 @@ pub(super) fn fill(
     pages: &[Page<'_>],
 ) -> Result<bool> {
     let mut left = TEXTS;
-    let mut told = Vec::with_capacity(chain.len());
+    let mut metadata = Vec::with_capacity(chain.len());
     for directory in chain {
         let length = reader.length(directory, DESCRIPTION);
         left = match left.checked_sub(length) {
             Some(left) => left,
             None => return Err(reader.limit(format!("descriptions of more than {TEXTS} bytes"))),
         };
-        told.push(page_of(&reader.text(directory, DESCRIPTION)?.unwrap_or_default()));
+        metadata.push(page_of(&reader.text(directory, DESCRIPTION)?.unwrap_or_default()));
     }
     let of = |kind: &str| -> Vec<usize> {
-        let is = |told: &Option<Told>| told.as_ref().is_some_and(|told| told.kind == kind);
-        (0..pages.len()).filter(|number| is(&told[*number])).collect()
+        let is = |metadata: &Option<PageMetadata>| {
+            metadata.as_ref().is_some_and(|metadata| metadata.kind == kind)
+        };
+        (0..pages.len()).filter(|number| is(&metadata[*number])).collect()
     };
     let (full, reduced) = (of("FullResolution"), of("ReducedResolution"));
     let Some(first) = full.first().map(|number| &pages[*number]) else { return Ok(false) };
     if planes::has_colours(first) {
         return Ok(false);
     }
-    let said = |number: &usize| told[*number].as_ref().map(|told| told.said.clone());
+    let said = |number: &usize| metadata[*number].as_ref().map(|metadata| metadata.said.clone());
     for number in &full {
         if let Some(why) = planes::unlike(reader, first, &pages[*number])? {
             return Err(
@@ -95,8 +96,8 @@ pub(super) fn fill(
             page::aside(parts, reader, &pages[number], Some(name), &format!("page {number}"))?;
         }
     }
-    for (number, told) in told.iter().enumerate() {
-        if told.is_none() {
+    for (number, metadata) in metadata.iter().enumerate() {
+        if metadata.is_none() {
             page::aside(parts, reader, &pages[number], None, &format!("page {number}"))?;
         }
     }
@@ -110,7 +111,7 @@ pub(super) fn fill(
 }
 
 /// Parses a description; `None` if it is something else, or malformed.
-fn page_of(description: &str) -> Option<Told> {
+fn page_of(description: &str) -> Option<PageMetadata> {
     if !is(description) {
         return None;
     }
@@ -118,14 +119,14 @@ fn page_of(description: &str) -> Option<Told> {
     let xml = Document::parse_with_options(description, options).ok()?;
     let text = |name: &str| {
         let mut children = xml.root_element().children();
-        let found = children.find(|node| node.tag_name().name() == name)?.text()?.trim();
-        (!found.is_empty()).then(|| found.to_owned())
+        let text = children.find(|node| node.tag_name().name() == name)?.text()?.trim();
+        (!text.is_empty()).then(|| text.to_owned())
     };
     let colour = text("Color").and_then(|text| {
         let parts = text.split(',').map(|part| part.trim().parse().ok());
         <[u8; 3]>::try_from(parts.collect::<Option<Vec<u8>>>()?).ok()
     });
     let colour = colour.filter(|colour| *colour != [0; 3]);
-    let said = Said { name: text("Name"), colour, ..Said::default() };
-    Some(Told { kind: text("ImageType")?, said })
+    let said = ChannelMetadata { name: text("Name"), colour, ..ChannelMetadata::default() };
+    Some(PageMetadata { kind: text("ImageType")?, said })
 }

@@ -1,7 +1,6 @@
 //! A Zarr array in format version 2 or 3: the location and compression of its chunks.
 
-use super::store::Store;
-use super::{Text, malformed, unsupported};
+use super::store::{Store, Text, malformed, unsupported};
 use crate::codec::Codec;
 use crate::samples::Number;
 use crate::source::{self, Source};
@@ -31,7 +30,7 @@ pub(super) struct Array {
     shards: Option<Shards>,
 }
 
-/// Several chunks in one file, with an index of their places.
+/// Several chunks in one file, with an index of their offsets.
 #[derive(Debug)]
 struct Shards {
     /// Shape in chunks.
@@ -105,8 +104,8 @@ impl Array {
             return Err(unsupported(store, format!("{path}: filters")));
         }
         let kind = old.dtype.as_str().map(|name| (name.trim_start_matches(['<', '>', '|']), name));
-        let found = kind.and_then(|(kind, name)| Some((number(kind)?, name.starts_with('>'))));
-        let Some(((number, bits), big_endian)) = found else {
+        let parsed = kind.and_then(|(kind, name)| Some((number(kind)?, name.starts_with('>'))));
+        let Some(((number, bits), big_endian)) = parsed else {
             return Err(unsupported(store, format!("{path}: samples of {}", old.dtype)));
         };
         let compressor = old.compressor.unwrap_or_default();
@@ -261,16 +260,21 @@ impl Array {
         self.order.is_sorted()
     }
 
-    /// The compressed bytes of a chunk inside the array; empty if it is absent.
-    pub(super) fn read(&self, store: &dyn Store, limits: &Limits, at: &[u64]) -> Result<Bytes> {
+    /// The compressed bytes of a chunk inside the array; `None` if there is no such chunk.
+    pub(super) fn read(
+        &self,
+        store: &dyn Store,
+        limits: &Limits,
+        at: &[u64],
+    ) -> Result<Option<Bytes>> {
         let Some(shards) = &self.shards else {
             let Some(source) = store.open(&self.key(at.iter().copied()))? else {
-                return Ok(Bytes::new());
+                return Ok(None);
             };
-            return self.bytes(&*source, limits, 0, source.length());
+            return self.bytes(&*source, limits, 0, source.length()).map(Some);
         };
         let outer = at.iter().zip(&shards.shape).map(|(at, side)| at / side);
-        let Some(source) = store.open(&self.key(outer))? else { return Ok(Bytes::new()) };
+        let Some(source) = store.open(&self.key(outer))? else { return Ok(None) };
         let inner = at.iter().zip(&shards.shape).map(|(at, side)| (at % side, side));
         let number = inner.fold(0, |number, (at, side)| number * side + at);
         let index = if shards.at_end {
@@ -289,18 +293,18 @@ impl Array {
             entry[at..at + 8].iter().rev().fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
         };
         match (word(0), word(8)) {
-            (u64::MAX, u64::MAX) => Ok(Bytes::new()),
-            (at, length) => self.bytes(&*source, limits, at, length),
+            (u64::MAX, u64::MAX) => Ok(None),
+            (at, length) => self.bytes(&*source, limits, at, length).map(Some),
         }
     }
 
     fn key(&self, at: impl Iterator<Item = u64>) -> String {
         let mut key = self.prefix.clone();
-        for (number, place) in at.enumerate() {
+        for (number, index) in at.enumerate() {
             if number > 0 {
                 key.push(self.separator);
             }
-            key.push_str(&place.to_string());
+            key.push_str(&index.to_string());
         }
         key
     }
@@ -311,15 +315,19 @@ impl Array {
             let what = format!("a chunk of {length} bytes");
             return Err(Error::Limit { name: name(), what });
         }
+        let malformed = |what: &str| Error::Malformed { name: name(), at, what: what.to_owned() };
         let bytes = Bytes::from(source::read(source, at, length)?);
+        // A copy that broke off leaves an empty file.
+        if bytes.is_empty() {
+            return Err(malformed("a chunk without bytes"));
+        }
         if !self.checksum {
             return Ok(bytes);
         }
         let split = bytes.len().checked_sub(4);
         let right = split.filter(|split| bytes[*split..] == crc32c(&bytes[..*split]).to_le_bytes());
         let Some(split) = right else {
-            let what = "a chunk whose checksum does not match".into();
-            return Err(Error::Malformed { name: name(), at, what });
+            return Err(malformed("a chunk whose checksum does not match"));
         };
         Ok(bytes.slice(..split))
     }

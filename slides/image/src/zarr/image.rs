@@ -2,15 +2,16 @@
 
 use super::array::Array;
 use super::omero::{self, Omero};
-use super::store::Store;
-use super::{malformed, unsupported};
-use crate::channels::{self, Plane, Said};
+use super::store::{Store, malformed, unsupported};
+use crate::channel_samples::Pick;
+use crate::channels::{self, ChannelMetadata, Plane};
 use crate::codec::Codec;
 use crate::grid::{Grid, Picked, Tiles, together};
-use crate::pick::Pick;
 use crate::samples::{Colours, Layout, Number};
 use crate::tile::StoredTile;
 use crate::{Error, Limits, Result};
+use bytes::Bytes;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The indices of the axes.
@@ -26,11 +27,11 @@ pub(super) struct Axes {
 
 impl Axes {
     pub(super) fn new(store: &dyn Store, names: &[&str]) -> Result<Self> {
-        let place = |wanted: &str| names.iter().position(|name| name.eq_ignore_ascii_case(wanted));
-        let (Some(x), Some(y)) = (place("x"), place("y")) else {
+        let axis = |wanted: &str| names.iter().position(|name| name.eq_ignore_ascii_case(wanted));
+        let (Some(x), Some(y)) = (axis("x"), axis("y")) else {
             return Err(unsupported(store, format!("the axes {names:?}")));
         };
-        let [channel, depth, time] = ["c", "z", "t"].map(place);
+        let [channel, depth, time] = ["c", "z", "t"].map(axis);
         Ok(Self { rank: names.len(), x, y, channel, depth, time })
     }
 
@@ -57,7 +58,7 @@ pub(super) struct Look {
     colours: Option<Colours>,
     window: Option<(f64, f64)>,
     /// A description of each channel.
-    pub(super) said: Vec<Said>,
+    pub(super) said: Vec<ChannelMetadata>,
 }
 
 impl Look {
@@ -95,9 +96,9 @@ impl Look {
         let applied = omero.filter(|omero| omero.count() == count);
         look.said = match look.colours {
             Some(Colours::Rgb) => omero::rgb(2_f64.powi(bits.into()) - 1.0),
-            _ => {
-                (0..count).map(|at| applied.map_or_else(Said::default, |of| of.said(at))).collect()
-            }
+            _ => (0..count)
+                .map(|at| applied.map_or_else(ChannelMetadata::default, |of| of.said(at)))
+                .collect(),
         };
         let window = omero.and_then(Omero::window).filter(|_| bits == 16);
         look.window = window.map(|window| (window.black(), window.white()));
@@ -167,7 +168,7 @@ impl Look {
             let what = format!("{path}: an axis other than t, c, z, y and x");
             return Err(unsupported(
                 &**store,
-                format!("{what}, with {} places", array.shape[axis]),
+                format!("{what}, with {} entries", array.shape[axis]),
             ));
         }
         if axes.counts(&array) != self.counts || (array.number, array.bits) != self.sample {
@@ -233,8 +234,9 @@ struct Chunks {
 }
 
 impl Chunks {
-    /// The indices of the chunk with the first channel at a place in a plane.
-    fn place(&self, (column, row): (u32, u32), plane: Plane) -> Vec<u64> {
+    /// The indices of the chunk with the first channel at a position in a plane.
+    fn chunk_at(&self, position: (u32, u32), plane: Plane) -> Vec<u64> {
+        let (column, row) = position;
         let (axes, chunk) = (&self.axes, &self.array.chunk);
         let mut at = vec![0; axes.rank];
         at[axes.x] = column.into();
@@ -247,12 +249,14 @@ impl Chunks {
         at
     }
 
-    fn stored(&self, name: &str, tables: Vec<u8>, bytes: bytes::Bytes) -> StoredTile {
+    /// A tile of chunks with these bytes; `None` if all are absent.
+    fn stored(&self, name: &str, tables: Vec<u8>, bytes: Option<Bytes>) -> StoredTile {
         let mut layout = self.layout;
-        if bytes.is_empty() {
+        if bytes.is_none() {
             layout.codec = Codec::Absent;
         }
-        StoredTile { name: name.to_owned(), layout, halvings: 0, tables: tables.into(), bytes }
+        let (tables, bytes) = (tables.into(), bytes.unwrap_or_default());
+        StoredTile { name: name.to_owned(), layout, halvings: 0, tables, bytes }
     }
 }
 
@@ -261,10 +265,10 @@ impl Tiles for Chunks {
         &self,
         limits: &Limits,
         name: String,
-        place: (u32, u32),
+        position: (u32, u32),
         plane: Plane,
     ) -> Result<StoredTile> {
-        let mut at = self.place(place, plane);
+        let mut at = self.chunk_at(position, plane);
         let Some(channel) = self.axes.channel.filter(|_| self.parts > 1) else {
             let bytes = self.array.read(&*self.store, limits, &at)?;
             return Ok(self.stored(&name, Vec::new(), bytes));
@@ -272,7 +276,7 @@ impl Tiles for Chunks {
         let (mut tables, mut whole) = (Vec::new(), Vec::new());
         for part in 0..self.parts {
             at[channel] = part;
-            let part = self.array.read(&*self.store, limits, &at)?;
+            let part = self.array.read(&*self.store, limits, &at)?.unwrap_or_default();
             tables.extend((part.len() as u32).to_le_bytes());
             whole.extend_from_slice(&part);
             if whole.len() as u64 > limits.stored {
@@ -280,31 +284,39 @@ impl Tiles for Chunks {
                 return Err(Error::Limit { name, what });
             }
         }
-        Ok(self.stored(&name, tables, whole.into()))
+        Ok(self.stored(&name, tables, (!whole.is_empty()).then(|| whole.into())))
+    }
+
+    fn stored_with(&self, channel: u32) -> Range<u32> {
+        let Some(axis) = self.axes.channel else { return channel..channel + 1 };
+        let (each, all) = (self.array.chunk[axis], self.array.shape[axis]);
+        let first = u64::from(channel) / each * each;
+        // There are at most as many as a slide may have.
+        first as u32..first.saturating_add(each).min(all) as u32
     }
 
     fn sheets(
         &self,
         limits: &Limits,
         name: String,
-        place: (u32, u32),
+        position: (u32, u32),
         plane: Plane,
         channels: &[u32],
     ) -> Result<Vec<Picked>> {
         let (axes, chunk) = (&self.axes, &self.array.chunk);
-        let mut at = self.place(place, plane);
+        let mut at = self.chunk_at(position, plane);
         let along = |axis: Option<usize>, number: u32| {
             axis.map_or(0, |axis| u64::from(number) % chunk[axis] * self.steps[axis])
         };
         let in_plane = along(axes.depth, plane.z) + along(axes.time, plane.t);
         let (across, down) = (self.steps[axes.x], self.steps[axes.y]);
-        let mut found: Vec<(u64, Picked)> = Vec::new();
+        let mut sheets: Vec<(u64, Picked)> = Vec::new();
         let mut stored = 0;
         for channel in channels {
             let number = axes.channel.map_or(0, |axis| u64::from(*channel) / chunk[axis]);
             let first = in_plane + along(axes.channel, *channel);
             let pick = (*channel, Pick { first, across, down });
-            if let Some((_, picked)) = found.iter_mut().find(|(known, _)| *known == number) {
+            if let Some((_, picked)) = sheets.iter_mut().find(|(other, _)| *other == number) {
                 picked.picks.push(pick);
                 continue;
             }
@@ -314,9 +326,9 @@ impl Tiles for Chunks {
             let bytes = self.array.read(&*self.store, limits, &at)?;
             let tile = self.stored(&name, Vec::new(), bytes);
             together(limits, &mut stored, &tile)?;
-            found.push((number, Picked { tile, picks: vec![pick] }));
+            sheets.push((number, Picked { tile, picks: vec![pick] }));
         }
-        Ok(found.into_iter().map(|(_, picked)| picked).collect())
+        Ok(sheets.into_iter().map(|(_, picked)| picked).collect())
     }
 }
 

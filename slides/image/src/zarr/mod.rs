@@ -13,17 +13,16 @@ mod store;
 pub(crate) use store::inside;
 pub use store::{DirectoryStore, Store};
 
+use crate::auto_window::Measure;
 use crate::channels::Stack;
 use crate::grid::{Parts, microns};
-use crate::measure::Measure;
-use crate::source;
 use crate::{Error, Limits, Result};
 use image::{Axes, Look};
 use omero::Omero;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use std::path::Path;
 use std::sync::Arc;
+use store::{Text, malformed, unsupported};
 
 /// The property that lists parts of an image that are not shown.
 const NOT_SHOWN: &str = "zarr.NotShown";
@@ -96,30 +95,6 @@ struct Transformation {
     scale: Option<Vec<f64>>,
 }
 
-/// A JSON file.
-struct Text<'a> {
-    store: &'a dyn Store,
-    key: String,
-    bytes: Vec<u8>,
-}
-
-impl<'a> Text<'a> {
-    fn read(store: &'a dyn Store, limits: &Limits, key: &str) -> Result<Option<Self>> {
-        let Some(source) = store.open(key)? else { return Ok(None) };
-        if source.length() > limits.value {
-            let what = format!("{key} of {} bytes", source.length());
-            return Err(Error::Limit { name: store.name().into(), what });
-        }
-        let bytes = source::read(&*source, 0, source.length())?;
-        Ok(Some(Self { store, key: key.into(), bytes }))
-    }
-
-    fn parse<T: DeserializeOwned>(&self) -> Result<T> {
-        serde_json::from_slice(&self.bytes)
-            .map_err(|error| malformed(self.store, format!("{}: {error}", self.key)))
-    }
-}
-
 /// Opens the image of a store.
 pub(crate) fn open(store: Arc<dyn Store>, limits: &Limits) -> Result<Parts> {
     let root = attributes(&*store, limits, "")?.unwrap_or_default();
@@ -137,13 +112,13 @@ pub(crate) fn open(store: Arc<dyn Store>, limits: &Limits) -> Result<Parts> {
         }
         let Some(image) = group.multiscales.first() else { continue };
         let name = image.name.as_deref().unwrap_or_default().to_lowercase();
-        let known = ["label", "macro", "thumbnail"].into_iter().find(|known| name.contains(known));
-        if let (Some(known), Some(first)) = (known, image.datasets.first()) {
+        let role = ["label", "macro", "thumbnail"].into_iter().find(|role| name.contains(role));
+        if let (Some(role), Some(first)) = (role, image.datasets.first()) {
             let path = format!("{prefix}{}", first.path);
             let axes = Axes::new(&*store, &names(image))?;
             let array = image::array(&*store, limits, &path, &axes)?;
             match image::beside(&store, limits, &path, axes, array)? {
-                Ok(grid) => _ = parts.associated.insert(known.into(), grid),
+                Ok(grid) => _ = parts.associated.insert(role.into(), grid),
                 Err(why) => parts.not_shown(NOT_SHOWN, &why),
             }
         }
@@ -202,19 +177,19 @@ fn levels(
             Err(why) => parts.not_shown(NOT_SHOWN, &why),
         }
     }
-    parts.sort();
+    parts.sort(NOT_SHOWN);
     stack(parts, &**store, limits, look, omero.as_ref())?;
     if let Some(name) = &image.name {
         parts.properties.insert("ome.Name".into(), name.clone());
     }
-    let pixel = |place: usize| {
-        let unit = match image.axes.as_ref()?.get(place)? {
+    let pixel = |axis: usize| {
+        let unit = match image.axes.as_ref()?.get(axis)? {
             Axis::Full { unit, .. } => in_microns(unit.as_deref()?)?,
             Axis::Name(_) => return None,
         };
         let first = &image.datasets[0].coordinate_transformations;
         let scales = first.iter().chain(&image.coordinate_transformations);
-        let scales = scales.filter_map(|step| step.scale.as_ref()?.get(place));
+        let scales = scales.filter_map(|step| step.scale.as_ref()?.get(axis));
         Some(unit * scales.copied().reduce(|one, other| one * other)?)
     };
     parts.microns = pixel(axes.x).zip(pixel(axes.y)).and_then(|(x, y)| microns(x, y));
@@ -229,15 +204,16 @@ fn stack(
     look: Look,
     omero: Option<&Omero<'_>>,
 ) -> Result<()> {
-    let mut stack = Stack::of(look.planes());
+    let (depth, times) = look.planes();
+    let mut stack = Stack::of((depth, times));
     if let Some(omero) = omero {
-        stack.plane = omero.plane(look.planes(), stack.plane);
+        stack.plane = omero.plane(depth, times, stack.plane);
     }
     if let Some(smallest) = parts.levels.last().filter(|_| look.has_channels()) {
-        let told = omero.map_or(0, Omero::count);
-        if ![0, look.said.len()].contains(&told) {
+        let described = omero.map_or(0, Omero::count);
+        if ![0, look.said.len()].contains(&described) {
             let what = format!(
-                "not applied: it describes {told} channels, but there are {}",
+                "not applied: it describes {described} channels, but there are {}",
                 look.said.len()
             );
             parts.properties.insert("zarr.Rendering".into(), what);
@@ -270,12 +246,4 @@ fn in_microns(unit: &str) -> Option<f64> {
         "meter" => Some(1e6),
         _ => None,
     }
-}
-
-fn malformed(store: &dyn Store, what: String) -> Error {
-    Error::Malformed { name: store.name().into(), at: 0, what }
-}
-
-fn unsupported(store: &dyn Store, what: String) -> Error {
-    Error::Unsupported { name: store.name().into(), what }
 }

@@ -1,7 +1,7 @@
 //! Rendering settings in OMERO's format: names, colours and windows of channels. Settings of the
 //! wrong type are ignored.
 
-use crate::channels::{self, Plane, Said, Window};
+use crate::channels::{self, ChannelMetadata, Plane, Window};
 use serde_json::Value;
 
 const RGB: [[u8; 3]; 3] = [[255, 0, 0], [0, 255, 0], [0, 0, 255]];
@@ -15,13 +15,13 @@ impl Omero<'_> {
         self.0["channels"].as_array().map_or(0, Vec::len)
     }
 
-    pub(super) fn said(&self, channel: usize) -> Said {
+    pub(super) fn said(&self, channel: usize) -> ChannelMetadata {
         let of = &self.0["channels"][channel];
         let window = |low: &str, high: &str| {
             let number = |key: &str| of["window"][key].as_f64();
             Window::new(number(low)?, number(high)?)
         };
-        Said {
+        ChannelMetadata {
             name: of["label"].as_str().map(str::to_owned),
             colour: of["color"].as_str().and_then(channels::colour),
             window: window("start", "end"),
@@ -33,7 +33,8 @@ impl Omero<'_> {
     /// True if three channels can be red, green and blue of one image: they have these colours or
     /// none and, with more than 8 bits, a common window.
     pub(super) fn is_one_image(&self, bits: u8) -> bool {
-        let said: Vec<Said> = (0..self.count().min(3)).map(|channel| self.said(channel)).collect();
+        let said: Vec<ChannelMetadata> =
+            (0..self.count().min(3)).map(|channel| self.said(channel)).collect();
         let has_colour = said.iter().any(|said| said.colour.is_some());
         let is_rgb = said.iter().zip(RGB).all(|(said, colour)| said.colour == Some(colour));
         let has_one_window = said.windows(2).all(|pair| pair[0].window == pair[1].window);
@@ -46,18 +47,18 @@ impl Omero<'_> {
     }
 
     /// The default plane; `usual` if none is set.
-    pub(super) fn plane(&self, (depth, times): (u32, u32), usual: Plane) -> Plane {
-        let place = |key: &str, most: u32, usual: u32| {
-            let said = self.0["rdefs"][key].as_u64().and_then(|place| u32::try_from(place).ok());
-            said.filter(|place| *place < most).unwrap_or(usual)
+    pub(super) fn plane(&self, depth: u32, times: u32, usual: Plane) -> Plane {
+        let index = |key: &str, most: u32, usual: u32| {
+            let said = self.0["rdefs"][key].as_u64().and_then(|index| u32::try_from(index).ok());
+            said.filter(|index| *index < most).unwrap_or(usual)
         };
-        Plane { z: place("defaultZ", depth, usual.z), t: place("defaultT", times, usual.t) }
+        Plane { z: index("defaultZ", depth, usual.z), t: index("defaultT", times, usual.t) }
     }
 }
 
 /// Red, green and blue as channels, for images whose chunks cannot be read as colours.
-pub(super) fn rgb(white: f64) -> Vec<Said> {
+pub(super) fn rgb(white: f64) -> Vec<ChannelMetadata> {
     let window = Window::new(0.0, white);
     let colours = RGB.map(Some).into_iter();
-    colours.map(|colour| Said { colour, window, ..Said::default() }).collect()
+    colours.map(|colour| ChannelMetadata { colour, window, ..ChannelMetadata::default() }).collect()
 }

@@ -1,8 +1,9 @@
 //! Many files by name, some of which may be absent.
 
-use crate::source::{FileSource, Source};
-use crate::within;
-use crate::{Error, Result};
+use crate::real_path;
+use crate::source::{self, FileSource, Source};
+use crate::{Error, Limits, Result};
+use serde::de::DeserializeOwned;
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -28,6 +29,38 @@ pub(crate) fn inside(store: &str, key: &str) -> Result<()> {
     Err(Error::Malformed { name: store.into(), at: 0, what })
 }
 
+/// A JSON file.
+pub(super) struct Text<'a> {
+    store: &'a dyn Store,
+    key: String,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Text<'a> {
+    pub(super) fn read(store: &'a dyn Store, limits: &Limits, key: &str) -> Result<Option<Self>> {
+        let Some(source) = store.open(key)? else { return Ok(None) };
+        if source.length() > limits.value {
+            let what = format!("{key} of {} bytes", source.length());
+            return Err(Error::Limit { name: store.name().into(), what });
+        }
+        let bytes = source::read(&*source, 0, source.length())?;
+        Ok(Some(Self { store, key: key.into(), bytes }))
+    }
+
+    pub(super) fn parse<T: DeserializeOwned>(&self) -> Result<T> {
+        serde_json::from_slice(&self.bytes)
+            .map_err(|error| malformed(self.store, format!("{}: {error}", self.key)))
+    }
+}
+
+pub(super) fn malformed(store: &dyn Store, what: String) -> Error {
+    Error::Malformed { name: store.name().into(), at: 0, what }
+}
+
+pub(super) fn unsupported(store: &dyn Store, what: String) -> Error {
+    Error::Unsupported { name: store.name().into(), what }
+}
+
 /// The files of a directory. A symbolic link is followed only to a file inside it, or inside a
 /// larger directory.
 #[derive(Debug)]
@@ -47,7 +80,7 @@ impl DirectoryStore {
     /// Links may lead to all files inside `within`.
     pub fn within(root: &Path, within: &Path) -> Self {
         // A directory that does not exist contains no files that could be inside it.
-        let within = within::real(within).unwrap_or_else(|_| within.to_owned());
+        let within = real_path::real(within).unwrap_or_else(|_| within.to_owned());
         Self { name: root.display().to_string(), root: root.to_owned(), within }
     }
 }
@@ -61,7 +94,7 @@ impl Store for DirectoryStore {
         inside(&self.name, key)?;
         let path = self.root.join(key);
         let open = |real: PathBuf| FileSource::named(&real, path.display().to_string());
-        match within::inside(&path, &self.within).and_then(open) {
+        match real_path::inside(&path, &self.within).and_then(open) {
             Ok(source) => Ok(Some(Arc::new(source))),
             Err(Error::Io { source, .. })
                 if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>

@@ -15,17 +15,18 @@ pub(crate) fn check(program: &str, arguments: &[&Path], directory: &Path) -> usi
     all.push(directory);
     make(program, &all);
     let files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-    let told = files.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
-    told.map(|path| one(&path)).count()
+    let described =
+        files.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
+    described.map(|path| one(&path)).count()
 }
 
 fn one(path: &Path) {
-    let told: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let described: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let name = path.file_stem().unwrap().to_str().unwrap();
     let slide = open(&path.with_extension(""));
     let (depth, times) = slide.planes();
-    assert_eq!(serde_json::json!([depth, times]), told["planes"], "{name}");
-    let channels = told["channels"].as_array().unwrap();
+    assert_eq!(serde_json::json!([depth, times]), described["planes"], "{name}");
+    let channels = described["channels"].as_array().unwrap();
     assert_eq!(slide.channels().len(), channels.len(), "{name}");
     for (ours, theirs) in slide.channels().iter().zip(channels) {
         assert_eq!(ours.name.as_deref(), theirs["name"].as_str(), "{name}");
@@ -37,7 +38,7 @@ fn one(path: &Path) {
         );
         assert_eq!(Some(ours.is_visible), theirs["shown"].as_bool(), "{name}");
     }
-    for case in told["cases"].as_array().unwrap() {
+    for case in described["cases"].as_array().unwrap() {
         let rendering = rendering(case);
         let level = case["level"].as_u64().unwrap() as usize;
         let size = &slide.levels()[level];

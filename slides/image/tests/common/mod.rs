@@ -1,5 +1,4 @@
 //! A real slide, and other programs that read and write slides.
-#![allow(dead_code, reason = "each test program uses a part")]
 
 pub(crate) mod cases;
 pub(crate) mod nginx;
@@ -38,8 +37,8 @@ pub(crate) fn make_of(program: &str, before: &[&Path], directory: &Path, of: &se
 
 /// All pixels of a level.
 pub(crate) fn whole(slide: &Slide, level: usize) -> Raster {
-    let Some(found) = slide.levels().get(level).copied() else { panic!("no level {level}") };
-    slide.read(level, Region { x: 0, y: 0, width: found.width, height: found.height }).unwrap()
+    let Some(size) = slide.levels().get(level).copied() else { panic!("no level {level}") };
+    slide.read(level, Region { x: 0, y: 0, width: size.width, height: size.height }).unwrap()
 }
 
 /// Opens a file or directory within the usual limits.

@@ -84,17 +84,17 @@ pub(crate) fn head(tag: u32, vr: &str, length: u32) -> Vec<u8> {
     bytes
 }
 
-/// A sequence of items, with lengths or, if `known` is false, delimiters.
-pub(crate) fn sequence(tag: u32, items: &[Vec<u8>], known: bool) -> Vec<u8> {
+/// A sequence of items, with lengths or, if `defined` is false, delimiters.
+pub(crate) fn sequence(tag: u32, items: &[Vec<u8>], defined: bool) -> Vec<u8> {
     let mut value = Vec::new();
     for item in items {
-        value.extend(head(0xfffe_e000, "", if known { item.len() as u32 } else { u32::MAX }));
+        value.extend(head(0xfffe_e000, "", if defined { item.len() as u32 } else { u32::MAX }));
         value.extend(item);
-        if !known {
+        if !defined {
             value.extend(head(0xfffe_e00d, "", 0));
         }
     }
-    if known {
+    if defined {
         return element(tag, "SQ", &value);
     }
     let mut bytes = head(tag, "SQ", u32::MAX);
@@ -129,15 +129,15 @@ impl Dataset {
     }
 
     /// The same in two frames that state their positions, in another order.
-    pub(crate) fn sparse(known: bool) -> Self {
+    pub(crate) fn sparse(defined: bool) -> Self {
         let mut new = Self::slide();
         new.set(0x0020_9311, "CS", b"TILED_SPARSE");
         let item = |column: i32| {
             let mut position = element(0x0048_021e, "SL", &column.to_le_bytes());
             position.extend(element(0x0048_021f, "SL", &1_i32.to_le_bytes()));
-            sequence(0x0048_021a, &[position], known)
+            sequence(0x0048_021a, &[position], defined)
         };
-        new.insert(0x5200_9230, sequence(0x5200_9230, &[item(65), item(1)], known));
+        new.insert(0x5200_9230, sequence(0x5200_9230, &[item(65), item(1)], defined));
         new
     }
 

@@ -64,8 +64,9 @@ def make(of):
         dataset.SharedFunctionalGroupsSequence = [
             item(PixelMeasuresSequence=[item(PixelSpacing=of["spacing"], SliceThickness="0.001")])
         ]
+    profile = Path(of["icc"]).read_bytes() if "icc" in of else b"profile!"
     dataset.OpticalPathSequence = [
-        item(OpticalPathIdentifier="1", ICCProfile=b"profile!", ObjectiveLensPower="20")
+        item(OpticalPathIdentifier="1", ICCProfile=profile, ObjectiveLensPower="20")
     ]
     if of.get("placed"):
         # Viewers that measure on the glass need this.

@@ -5,7 +5,6 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::read::Node;
 use super::tree::{Bounds, Tree};
 
 pub(super) type Point = [f32; 2];
@@ -19,13 +18,13 @@ const NAME: usize = 200;
 
 /// Kind of the parts of a geometry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum GeometryKind {
     Points,
     Lines,
     Areas,
 }
 
-impl Kind {
+impl GeometryKind {
     /// By the name of the geometry; `None` if it is not shown.
     pub(super) fn of(name: &str) -> Option<Self> {
         match name {
@@ -33,6 +32,28 @@ impl Kind {
             "LineString" | "MultiLineString" => Some(Self::Lines),
             "Polygon" | "MultiPolygon" => Some(Self::Areas),
             _ => None,
+        }
+    }
+}
+
+/// Coordinates whose geometry is not known yet.
+#[derive(Debug)]
+pub(super) enum Node {
+    Number(f64),
+    Position([f32; 2]),
+    Line(Vec<[f32; 2]>),
+    Nested(Vec<Node>),
+}
+
+impl Node {
+    /// True if it contains a position outside any slide.
+    pub(super) fn is_nowhere(&self) -> bool {
+        let is_nowhere = |position: &[f32; 2]| position.iter().any(|number| number.is_nan());
+        match self {
+            Self::Number(_) => false,
+            Self::Position(position) => is_nowhere(position),
+            Self::Line(line) => line.iter().any(is_nowhere),
+            Self::Nested(nodes) => nodes.iter().any(Self::is_nowhere),
         }
     }
 }
@@ -57,7 +78,7 @@ struct Part {
 
 #[derive(Debug)]
 pub(super) struct Feature {
-    pub(super) kind: Kind,
+    pub(super) kind: GeometryKind,
     parts: Range<u32>,
     pub(super) bounds: Bounds,
     pub(super) class: Option<u32>,
@@ -163,7 +184,7 @@ pub(super) struct Builder {
     points: Vec<Point>,
     classes: Vec<Class>,
     names: String,
-    known: HashMap<String, u32>,
+    class_numbers: HashMap<String, u32>,
     skipped: usize,
 }
 
@@ -171,7 +192,7 @@ impl Builder {
     /// Bytes of an empty index.
     pub(super) const BESIDES: usize = size_of::<Index>() + Tree::BESIDES;
 
-    /// Bytes of a feature without coordinates and names, including its place in the tree.
+    /// Bytes of a feature without coordinates and names, including its position in the tree.
     const FEATURE: usize = size_of::<Feature>() + Tree::EACH;
 
     /// Bytes of a class without its name. While it is read, this includes its entry in a hash table
@@ -181,7 +202,7 @@ impl Builder {
     /// Bytes of a feature that is added. While annotations are read, the full name of a class is in
     /// memory twice.
     pub(super) fn cost(&self, node: &Node, named: &Named) -> usize {
-        let is_new = !named.class.is_empty() && !self.known.contains_key(&named.class);
+        let is_new = !named.class.is_empty() && !self.class_numbers.contains_key(&named.class);
         let class = if is_new { Self::CLASS + 2 * named.class.len() } else { 0 };
         Self::FEATURE + coordinates(node) + short(&named.name).len() + class
     }
@@ -192,13 +213,22 @@ impl Builder {
     }
 
     /// Adds a feature; one without points is left out.
-    pub(super) fn add(&mut self, kind: Kind, node: Node, named: Named) -> Result<(), &'static str> {
+    pub(super) fn add(
+        &mut self,
+        kind: GeometryKind,
+        node: Node,
+        named: Named,
+    ) -> Result<(), &'static str> {
         let (parts, points) = (self.parts.len(), self.points.len());
         match (kind, node) {
-            (Kind::Points, Node::Position(point)) => self.part(kind, &[point], false)?,
-            (Kind::Points | Kind::Lines, Node::Line(line)) => self.part(kind, &line, false)?,
-            (Kind::Lines | Kind::Areas, Node::Nested(lines)) => self.lines(kind, lines)?,
-            (Kind::Points, Node::Nested(none)) if none.is_empty() => {}
+            (GeometryKind::Points, Node::Position(point)) => self.part(kind, &[point], false)?,
+            (GeometryKind::Points | GeometryKind::Lines, Node::Line(line)) => {
+                self.part(kind, &line, false)?
+            }
+            (GeometryKind::Lines | GeometryKind::Areas, Node::Nested(lines)) => {
+                self.lines(kind, lines)?
+            }
+            (GeometryKind::Points, Node::Nested(none)) if none.is_empty() => {}
             _ => return Err("coordinates are not those of the geometry that they are in"),
         }
         let bounds = self.points[points..].iter().fold(None, |bounds, [x, y]| {
@@ -218,13 +248,13 @@ impl Builder {
     }
 
     /// Adds areas, which are borders or lists of them, or lines.
-    fn lines(&mut self, kind: Kind, lines: Vec<Node>) -> Result<(), &'static str> {
+    fn lines(&mut self, kind: GeometryKind, lines: Vec<Node>) -> Result<(), &'static str> {
         let wrong = "coordinates are not those of the geometry that they are in";
         let mut is_outer = true;
         for line in lines {
             match line {
                 Node::Line(line) => self.part(kind, &line, is_outer)?,
-                Node::Nested(inner) if kind == Kind::Areas => {
+                Node::Nested(inner) if kind == GeometryKind::Areas => {
                     for (number, line) in inner.into_iter().enumerate() {
                         let Node::Line(line) = line else { return Err(wrong) };
                         self.part(kind, &line, number == 0)?;
@@ -239,11 +269,16 @@ impl Builder {
         Ok(())
     }
 
-    fn part(&mut self, kind: Kind, points: &[Point], is_outer: bool) -> Result<(), &'static str> {
+    fn part(
+        &mut self,
+        kind: GeometryKind,
+        points: &[Point],
+        is_outer: bool,
+    ) -> Result<(), &'static str> {
         // A border ends where it begins, so its last point is redundant. A line's is not.
         let points = match points {
             [first, rest @ .., last]
-                if kind == Kind::Areas && first == last && !rest.is_empty() =>
+                if kind == GeometryKind::Areas && first == last && !rest.is_empty() =>
             {
                 &points[..points.len() - 1]
             }
@@ -259,13 +294,13 @@ impl Builder {
         if name.is_empty() {
             return Ok(None);
         }
-        if let Some(known) = self.known.get(&name) {
-            return Ok(Some(*known));
+        if let Some(number) = self.class_numbers.get(&name) {
+            return Ok(Some(*number));
         }
         let number = u32::try_from(self.classes.len()).map_err(|_| "too many classes")?;
         let shown = self.name(&name)?;
         self.classes.push(Class { name: shown, colour: colour.unwrap_or(PLAIN) });
-        self.known.insert(name, number);
+        self.class_numbers.insert(name, number);
         Ok(Some(number))
     }
 
@@ -279,9 +314,16 @@ impl Builder {
 
     /// Sorts the features and builds the index.
     pub(super) fn finish(self) -> Index {
-        let Self { mut features, mut parts, mut points, mut classes, mut names, known, skipped } =
-            self;
-        drop(known);
+        let Self {
+            mut features,
+            mut parts,
+            mut points,
+            mut classes,
+            mut names,
+            class_numbers,
+            skipped,
+        } = self;
+        drop(class_numbers);
         // Features of the same extent keep the order of the file; this sort needs no extra memory.
         features.sort_unstable_by(|one, other| {
             let by_extent = other.extent().total_cmp(&one.extent());

@@ -1,18 +1,18 @@
 //! Annotations of slides: GeoJSON in a file beside the slide, and the part of it in a view.
 //!
 //! ```text
-//! beside ── file ── guard ── read ── index (kept, one flight each) ── view ──> answer
+//! beside ── file ── json_limits ── read ── index (kept, one flight each) ── view ──> answer
 //! ```
 //!
-//! - guard: limits on text length and nesting
+//! - json_limits: limits on text length and nesting
 //! - read: GeoJSON, as a stream, within a memory budget
 //! - index: features, the largest first
 //! - tree: bounding boxes of the features
 //! - view: clips features to a view, and simplifies them to its resolution
 
 mod budget;
-mod guard;
 mod index;
+mod json_limits;
 mod read;
 mod tree;
 mod view;
@@ -29,16 +29,16 @@ use rustix::fs::OFlags;
 use serde::de::DeserializeSeed;
 use tokio::sync::Semaphore;
 
-use crate::bounded::Bounded;
+use crate::byte_lru::Bounded;
 use crate::failure::{Failure, Result};
-use crate::flights::{Flight, Flights, Joined};
-use crate::library::Place;
+use crate::library::SlideLocation;
+use crate::single_flight::{Flight, Flights, Joined};
 use crate::stamps::Stamp;
 use budget::Budget;
-use guard::Guard;
 use index::{Builder, Index};
+use json_limits::Guard;
 use read::Document;
-pub(crate) use view::View;
+pub(crate) use view::VisibleArea;
 
 /// Maximum views processed at a time.
 const CUT: usize = 4;
@@ -54,13 +54,13 @@ const MARK: &[u8; 3] = b"\xef\xbb\xbf";
 
 /// A file in a certain state.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Beside {
+pub(crate) struct AnnotationFile {
     path: PathBuf,
     /// Identifies the state of the file.
     pub(crate) stamp: String,
 }
 
-impl Beside {
+impl AnnotationFile {
     /// Bytes of its strings.
     fn bytes(&self) -> usize {
         self.path.capacity() + self.stamp.capacity()
@@ -74,8 +74,8 @@ impl Beside {
 
 /// The file with the annotations of a slide, if there is one: `case.svs.geojson` or `case.geojson`
 /// for `case.svs`. It may be a link, but not one that leads out of the served directory. Blocks.
-pub(crate) fn beside(place: &Place) -> Option<Beside> {
-    let Place::File { path, within } = place else { return None };
+pub(crate) fn beside(location: &SlideLocation) -> Option<AnnotationFile> {
+    let SlideLocation::File { path, within } = location else { return None };
     let name = path.file_name()?.to_str()?;
     let short = name.rsplit_once('.').map_or(name, |(short, _)| short);
     let shorter = short.strip_suffix(".ome").unwrap_or(short);
@@ -86,16 +86,16 @@ pub(crate) fn beside(place: &Place) -> Option<Beside> {
         let data = fs::metadata(&real).ok()?;
         let is_inside = within.as_ref().is_none_or(|within| real.starts_with(within));
         let stamp = Stamp::of(&data).to_string();
-        (is_inside && data.is_file()).then_some(Beside { path: real, stamp })
+        (is_inside && data.is_file()).then_some(AnnotationFile { path: real, stamp })
     })
 }
 
-type Found = Result<Arc<Index>>;
+type IndexResult = Result<Arc<Index>>;
 
 /// The most recently used annotations.
 pub(crate) struct Annotations {
-    kept: Bounded<Beside, Found>,
-    flights: Arc<Flights<Beside, Found>>,
+    kept: Bounded<AnnotationFile, IndexResult>,
+    flights: Arc<Flights<AnnotationFile, IndexResult>>,
     /// One file is read at a time, so that only one is in memory while it is parsed.
     reading: Arc<Semaphore>,
     cutting: Arc<Semaphore>,
@@ -118,9 +118,9 @@ impl Annotations {
         self.kept.bytes()
     }
 
-    async fn index(self: &Arc<Self>, beside: &Beside) -> Found {
+    async fn index(self: &Arc<Self>, beside: &AnnotationFile) -> IndexResult {
         let ticket = match self.flights.join(beside, || self.kept.get(beside)) {
-            Joined::Ready(found) => return found,
+            Joined::Ready(result) => return result,
             Joined::Later(ticket) => ticket,
             Joined::First(ticket, flight) => {
                 let (annotations, beside) = (Arc::clone(self), beside.clone());
@@ -135,21 +135,25 @@ impl Annotations {
     }
 
     /// Reads a file when its turn comes; it does not hold a thread while waiting.
-    async fn fetch(self: Arc<Self>, beside: Beside, flight: Flight<Beside, Found>) {
+    async fn fetch(
+        self: Arc<Self>,
+        beside: AnnotationFile,
+        flight: Flight<AnnotationFile, IndexResult>,
+    ) {
         let turn = tokio::select! {
             turn = Arc::clone(&self.reading).acquire_owned() => turn,
             () = flight.until_unwanted() => return,
         };
         let read = move || {
             let _turn = turn;
-            let (found, is_lasting) = self.read(&beside);
-            let kept = found.clone();
+            let (result, is_lasting) = self.read(&beside);
+            let kept = result.clone();
             let found_bytes = match &kept {
                 Ok(index) => index.bytes(),
                 Err(failure) => failure.what.len(),
             };
             let bytes = found_bytes + beside.bytes();
-            flight.land(found, || {
+            flight.land(result, || {
                 if is_lasting {
                     self.kept.put(beside, kept, bytes);
                 }
@@ -160,7 +164,7 @@ impl Annotations {
     }
 
     /// Reads a file. Also returns whether the result is final until the file changes.
-    fn read(&self, beside: &Beside) -> (Found, bool) {
+    fn read(&self, beside: &AnnotationFile) -> (IndexResult, bool) {
         let read = indexed(&beside.path, self.limit);
         let is_lasting = !matches!(read, Err(Wrong::Now(_)));
         let read = read.map_err(Wrong::failure);
@@ -168,16 +172,20 @@ impl Annotations {
             let (count, bytes) = (index.count(), index.bytes());
             tracing::debug!(file = beside.name(), count, bytes, "annotations");
         }
-        let found = read.map(Arc::new).map_err(|failure| {
+        let result = read.map(Arc::new).map_err(|failure| {
             let what = format!("{}: {}", beside.name(), failure.what);
             tracing::warn!("{what}");
             Failure { what: what.into(), ..failure }
         });
-        (found, is_lasting)
+        (result, is_lasting)
     }
 
     /// The annotations in a view, as GeoJSON in pixels of level 0.
-    pub(crate) async fn view(self: &Arc<Self>, beside: &Beside, view: View) -> Result<Vec<u8>> {
+    pub(crate) async fn view(
+        self: &Arc<Self>,
+        beside: &AnnotationFile,
+        view: VisibleArea,
+    ) -> Result<Vec<u8>> {
         let index = self.index(beside).await?;
         let turn = Arc::clone(&self.cutting).acquire_owned().await;
         let made = tokio::task::spawn_blocking(move || {

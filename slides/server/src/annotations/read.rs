@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::budget::Budget;
-use super::index::{Builder, Kind, Named};
+use super::index::{Builder, GeometryKind, Named, Node};
 
 /// Larger coordinates are outside any slide, and f32 is hardly precise to a pixel there.
 const FURTHEST: f64 = 1e7;
@@ -30,28 +30,6 @@ const PIECE: usize = 16;
 
 /// Minimum capacity of a growing list.
 const FEWEST: usize = 4;
-
-/// Coordinates whose geometry is not known yet.
-#[derive(Debug)]
-pub(super) enum Node {
-    Number(f64),
-    Position([f32; 2]),
-    Line(Vec<[f32; 2]>),
-    Nested(Vec<Node>),
-}
-
-impl Node {
-    /// True if it contains a position outside any slide.
-    fn is_nowhere(&self) -> bool {
-        let is_nowhere = |position: &[f32; 2]| position.iter().any(|number| number.is_nan());
-        match self {
-            Self::Number(_) => false,
-            Self::Position(position) => is_nowhere(position),
-            Self::Line(line) => line.iter().any(is_nowhere),
-            Self::Nested(nodes) => nodes.iter().any(Self::is_nowhere),
-        }
-    }
-}
 
 #[derive(Clone, Copy)]
 struct Coordinates<'a> {
@@ -251,7 +229,7 @@ impl<'de> Deserialize<'de> for Colour {
                 while let Some(Text(part)) = from.next_element()? {
                     let value = part.parse::<u8>().ok();
                     match (parts.get_mut(count), value) {
-                        (Some(place), Some(value)) => *place = value,
+                        (Some(coordinate), Some(value)) => *coordinate = value,
                         (None, _) => {}
                         (Some(_), None) => count = parts.len(),
                     }
@@ -476,7 +454,7 @@ impl<'de> Visitor<'de> for Feature<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<(), A::Error> {
         let Self { builder, budget, is_inner } = self;
         let (mut geometry, mut properties) = (None, Properties::default());
-        let (mut is_collection, mut taken) = (false, 0);
+        let (mut is_collection, mut charged) = (false, 0);
         // For a geometry without a feature.
         let (mut bare, mut kind_of_bare) = (None, String::new());
         while let Some(key) = from.next_key::<String>()? {
@@ -484,7 +462,7 @@ impl<'de> Visitor<'de> for Feature<'_> {
                 "geometry" => {
                     let before = budget.left();
                     geometry = from.next_value_seed(Geometry(budget))?;
-                    taken += before - budget.left();
+                    charged += before - budget.left();
                 }
                 "properties" => {
                     properties = from.next_value::<Option<Properties>>()?.unwrap_or_default();
@@ -498,7 +476,7 @@ impl<'de> Visitor<'de> for Feature<'_> {
                     let before = budget.left();
                     let coordinates = Coordinates { budget, depth: DEEPEST };
                     bare = Some(from.next_value_seed(coordinates)?);
-                    taken += before - budget.left();
+                    charged += before - budget.left();
                 }
                 _ => drop(from.next_value::<IgnoredAny>()?),
             }
@@ -509,7 +487,7 @@ impl<'de> Visitor<'de> for Feature<'_> {
                 drop(node);
                 builder.skip();
             }
-            Some((kind, node)) => match Kind::of(&kind) {
+            Some((kind, node)) => match GeometryKind::of(&kind) {
                 Some(kind) => {
                     let named = properties.named();
                     budget.spend(builder.cost(&node, &named))?;
@@ -525,7 +503,7 @@ impl<'de> Visitor<'de> for Feature<'_> {
             None => return Err(A::Error::custom("not a GeoJSON Feature or FeatureCollection")),
         }
         // In any case, the parsed coordinates have been dropped.
-        budget.give(taken);
+        budget.give(charged);
         Ok(())
     }
 }

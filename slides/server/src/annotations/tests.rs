@@ -11,7 +11,7 @@ fn read(text: &str) -> Result<Index> {
 
 fn shown(text: &str, bbox: &str, zoom: f32) -> Value {
     let index = read(text).unwrap();
-    let view = View::parse(Some(bbox), Some(zoom)).unwrap();
+    let view = VisibleArea::parse(Some(bbox), Some(zoom)).unwrap();
     serde_json::to_value(view::collection(&index, view)).unwrap()
 }
 
@@ -145,8 +145,8 @@ fn a_compressed_file_is_read_and_a_cut_one_refused() {
     let bytes = compressed(square(0.0, 0.0, 5.0, &json!({})).to_string().as_bytes());
     fs::write(&path, &bytes).unwrap();
     assert_eq!(indexed(&path, 1 << 20).unwrap().count(), 1);
-    let found = beside(&Place::File { path: directory.path().join("a.svs"), within: None });
-    assert_eq!(found.unwrap().name(), "a.geojson.gz");
+    let file = beside(&SlideLocation::File { path: directory.path().join("a.svs"), within: None });
+    assert_eq!(file.unwrap().name(), "a.geojson.gz");
     // Truncated, and not compressed at all.
     for wrong in [&bytes[..bytes.len() / 2], b"{}"] {
         fs::write(&path, wrong).unwrap();
@@ -213,7 +213,7 @@ fn an_answer_is_bounded_and_says_what_is_left_out() {
     let path = directory.path().join("a.geojson");
     fs::write(&path, &text).unwrap();
     let index = indexed(&path, 16 << 20).unwrap();
-    let view = View::parse(None, None).unwrap();
+    let view = VisibleArea::parse(None, None).unwrap();
     let all = view::collection(&index, view);
     assert_eq!((all.total, all.features.len()), (9000, 4000));
     assert!(index.bytes() < 16 << 20);
@@ -361,21 +361,21 @@ fn files_beside_a_slide_are_found_and_links_stay_inside() {
     let outer = tempfile::tempdir().unwrap();
     let root = outer.path().canonicalize().unwrap().join("root");
     fs::create_dir(&root).unwrap();
-    let found = |name: &str| {
+    let file_for = |name: &str| {
         let within = Some(Arc::from(root.as_path()));
-        beside(&Place::File { path: root.join(name), within }).map(|beside| beside.name())
+        beside(&SlideLocation::File { path: root.join(name), within }).map(|beside| beside.name())
     };
-    assert_eq!(found("a.svs"), None);
+    assert_eq!(file_for("a.svs"), None);
     fs::write(root.join("a.geojson"), "{}").unwrap();
-    assert_eq!(found("a.svs").as_deref(), Some("a.geojson"));
-    assert_eq!(found("a.ome.tiff").as_deref(), Some("a.geojson"));
+    assert_eq!(file_for("a.svs").as_deref(), Some("a.geojson"));
+    assert_eq!(file_for("a.ome.tiff").as_deref(), Some("a.geojson"));
     fs::write(root.join("a.svs.geojson"), "{}").unwrap();
-    assert_eq!(found("a.svs").as_deref(), Some("a.svs.geojson"));
+    assert_eq!(file_for("a.svs").as_deref(), Some("a.svs.geojson"));
     fs::write(outer.path().join("secret.geojson"), "{}").unwrap();
     symlink("../secret.geojson", root.join("b.geojson")).unwrap();
     fs::create_dir(root.join("c.geojson")).unwrap();
-    assert_eq!((found("b.svs"), found("c.svs")), (None, None));
+    assert_eq!((file_for("b.svs"), file_for("c.svs")), (None, None));
     symlink("a.geojson", root.join("d.geojson")).unwrap();
-    assert_eq!(found("d.svs").as_deref(), Some("a.geojson"));
-    assert_eq!(beside(&Place::Address("http://host/a.svs".into())), None);
+    assert_eq!(file_for("d.svs").as_deref(), Some("a.geojson"));
+    assert_eq!(beside(&SlideLocation::Address("http://host/a.svs".into())), None);
 }

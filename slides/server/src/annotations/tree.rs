@@ -72,7 +72,7 @@ impl Tree {
             todo.push((self.levels.len() - 1, 0));
         }
         while let Some((level, at)) = todo.pop() {
-            if !meets(self.nodes[self.levels[level] + at], wanted) {
+            if !intersects(self.nodes[self.levels[level] + at], wanted) {
                 continue;
             }
             let (from, to) = (at * NODE, (at + 1) * NODE);
@@ -83,7 +83,9 @@ impl Tree {
                 }
                 None => {
                     let numbers = self.order[from..to.min(self.order.len())].iter().copied();
-                    numbers.filter(|number| meets(bounds(*number), wanted)).for_each(&mut give);
+                    numbers
+                        .filter(|number| intersects(bounds(*number), wanted))
+                        .for_each(&mut give);
                 }
             }
         }
@@ -115,7 +117,7 @@ fn around(all: impl Iterator<Item = Bounds>) -> Bounds {
     })
 }
 
-fn meets(one: Bounds, other: Bounds) -> bool {
+fn intersects(one: Bounds, other: Bounds) -> bool {
     one[0] <= other[2] && other[0] <= one[2] && one[1] <= other[3] && other[1] <= one[3]
 }
 
@@ -152,11 +154,12 @@ mod tests {
             let tree = Tree::new(count, of);
             assert_eq!(tree.nodes.len(), nodes_of(boxes.len()), "{count}");
             for view in views {
-                let mut found = Vec::new();
-                tree.within(view, of, |number| found.push(number));
-                found.sort_unstable();
-                let all: Vec<u32> = (0..count).filter(|number| meets(of(*number), view)).collect();
-                assert_eq!(found, all, "{count} {view:?}");
+                let mut numbers = Vec::new();
+                tree.within(view, of, |number| numbers.push(number));
+                numbers.sort_unstable();
+                let all: Vec<u32> =
+                    (0..count).filter(|number| intersects(of(*number), view)).collect();
+                assert_eq!(numbers, all, "{count} {view:?}");
             }
             let most = boxes.len() * Tree::EACH + Tree::BESIDES;
             assert!(tree.bytes() <= most, "{count}: {} of {most}", tree.bytes());

@@ -4,7 +4,7 @@ use std::collections::BinaryHeap;
 
 use serde::Serialize;
 
-use super::index::{Colour, Feature, Index, Kind, Point};
+use super::index::{Colour, Feature, GeometryKind, Index, Point};
 
 /// Maximum features of one answer; the largest are chosen.
 const FEATURES: usize = 4000;
@@ -20,14 +20,14 @@ const DOT: f32 = 2.0;
 
 /// A part of the slide on a screen.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct View {
+pub(crate) struct VisibleArea {
     /// Left, top, right, bottom, in pixels of level 0.
     pub(crate) bounds: [f32; 4],
     /// Pixels of the screen per pixel of level 0.
     pub(crate) zoom: f32,
 }
 
-impl View {
+impl VisibleArea {
     /// From `?bbox=` and `?zoom=`; the defaults are the whole slide and full size. `None` if they
     /// are invalid.
     pub(crate) fn parse(bbox: Option<&str>, zoom: Option<f32>) -> Option<Self> {
@@ -110,7 +110,7 @@ fn hexadecimal([red, green, blue]: Colour) -> String {
 }
 
 /// The annotations in a view.
-pub(super) fn collection(index: &Index, view: View) -> Collection<'_> {
+pub(super) fn collection(index: &Index, view: VisibleArea) -> Collection<'_> {
     let (mut total, numbers) = largest(index, view);
     let mut left = POINTS;
     let mut features = Vec::new();
@@ -136,7 +136,7 @@ pub(super) fn collection(index: &Index, view: View) -> Collection<'_> {
 }
 
 /// The number of features in the view, and the numbers of the largest, in descending order of size.
-fn largest(index: &Index, view: View) -> (usize, Vec<u32>) {
+fn largest(index: &Index, view: VisibleArea) -> (usize, Vec<u32>) {
     let mut total = 0;
     let mut heap = BinaryHeap::new();
     index.within(view.bounds, |number| {
@@ -153,10 +153,10 @@ fn largest(index: &Index, view: View) -> (usize, Vec<u32>) {
 }
 
 /// The visible part of a feature; `None` if only its box intersects the view.
-fn geometry(index: &Index, feature: &Feature, view: View) -> Option<Geometry> {
+fn geometry(index: &Index, feature: &Feature, view: VisibleArea) -> Option<Geometry> {
     let [left, top, right, bottom] = feature.bounds;
     let within = view.bounds;
-    if feature.kind != Kind::Points && feature.extent() * view.zoom < DOT {
+    if feature.kind != GeometryKind::Points && feature.extent() * view.zoom < DOT {
         let middle = [(left + right) / 2.0, (top + bottom) / 2.0];
         return Some(Geometry::Point(rounded(middle)));
     }
@@ -165,7 +165,7 @@ fn geometry(index: &Index, feature: &Feature, view: View) -> Option<Geometry> {
     let off = OFF / view.zoom;
     let parts = index.parts(feature);
     match feature.kind {
-        Kind::Points => {
+        GeometryKind::Points => {
             let points = parts.flat_map(|(points, _)| points);
             let points: Vec<Point> = points.filter(|point| has(within, **point)).copied().collect();
             match points[..] {
@@ -174,7 +174,7 @@ fn geometry(index: &Index, feature: &Feature, view: View) -> Option<Geometry> {
                 _ => Some(Geometry::MultiPoint(thinned(&points, off, 1))),
             }
         }
-        Kind::Lines => {
+        GeometryKind::Lines => {
             let (mut lines, mut count) = (Vec::new(), 0);
             for (points, _) in parts {
                 let before = lines.len();
@@ -192,7 +192,7 @@ fn geometry(index: &Index, feature: &Feature, view: View) -> Option<Geometry> {
             }
             (!lines.is_empty()).then_some(Geometry::MultiLineString(lines))
         }
-        Kind::Areas => {
+        GeometryKind::Areas => {
             let mut areas: Vec<Vec<Vec<Point>>> = Vec::new();
             let (mut is_there, mut count) = (false, 0);
             for (points, is_outer) in parts {
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn points_that_cannot_be_told_apart_are_one() {
+    fn indistinguishable_points_are_one() {
         let line: Vec<Point> = (0..1000).map(|x| [x as f32 / 100.0, 0.0]).collect();
         assert_eq!(
             thinned(&line, 1.0, 2),
@@ -487,14 +487,14 @@ mod tests {
 
     #[test]
     fn views_are_boxes() {
-        let view = View::parse(Some("1,-2,3.5,4"), Some(0.5)).unwrap();
-        assert_eq!(view, View { bounds: [1.0, -2.0, 3.5, 4.0], zoom: 0.5 });
-        assert!(View::parse(None, None).is_some());
+        let view = VisibleArea::parse(Some("1,-2,3.5,4"), Some(0.5)).unwrap();
+        assert_eq!(view, VisibleArea { bounds: [1.0, -2.0, 3.5, 4.0], zoom: 0.5 });
+        assert!(VisibleArea::parse(None, None).is_some());
         for wrong in ["", "1,2,3", "1,2,3,4,5", "3,2,1,4", "1,4,3,2", "a,2,3,4", "NaN,2,3,4"] {
-            assert_eq!(View::parse(Some(wrong), None), None, "{wrong}");
+            assert_eq!(VisibleArea::parse(Some(wrong), None), None, "{wrong}");
         }
         for zoom in [0.0, -1.0, f32::NAN, f32::INFINITY] {
-            assert_eq!(View::parse(None, Some(zoom)), None, "{zoom}");
+            assert_eq!(VisibleArea::parse(None, Some(zoom)), None, "{zoom}");
         }
     }
 }

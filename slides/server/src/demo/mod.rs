@@ -35,7 +35,8 @@ impl Demo {
             return Ok(Self { location, about: "your slide", _directory: None });
         }
         let own = env::current_exe().ok();
-        let fetched = own.as_deref().and_then(Path::parent).map(|place| place.join(FETCHED));
+        let fetched =
+            own.as_deref().and_then(Path::parent).map(|directory| directory.join(FETCHED));
         let directory = tempfile::Builder::new().prefix("seekwire-slides-").tempdir()?;
         let (path, about) = match fetched.filter(|path| path.is_file()) {
             Some(real) => {

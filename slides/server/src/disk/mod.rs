@@ -28,15 +28,12 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use sweep::Swept;
+use sweep::{Swept, size_on_disk};
 
 /// The first bytes of each file.
 const MARK: &[u8; 16] = b"seekwire slide 1";
 /// Bytes before the image: the mark, and the hash.
 const HEADER: usize = MARK.len() + 32;
-/// The disk space of a file is a multiple of this.
-const BLOCK: u64 = 4096;
-
 /// The bound is checked each time one of so many parts of it has been written.
 const STEPS: u64 = 16;
 /// Images waiting to be written, and their bytes.
@@ -75,7 +72,7 @@ impl Name {
 
 /// Counts since the start.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct DiskCounts {
     pub(crate) found: AtomicU64,
     pub(crate) missing: AtomicU64,
     pub(crate) broken: AtomicU64,
@@ -91,7 +88,7 @@ fn add(counter: &AtomicU64, count: u64) {
 struct Shared {
     directory: PathBuf,
     limit: u64,
-    counts: Counts,
+    counts: DiskCounts,
     /// Bytes in the directory at the last scan, plus those written since.
     held: AtomicU64,
     waiting: AtomicU64,
@@ -129,7 +126,7 @@ impl Disk {
         let shared = Arc::new(Shared {
             directory,
             limit,
-            counts: Counts::default(),
+            counts: DiskCounts::default(),
             held: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
         });
@@ -142,7 +139,7 @@ impl Disk {
         Ok(Self { shared, reading, hung, orders: Some(orders), writer: Some(writer) })
     }
 
-    pub(crate) fn counts(&self) -> &Counts {
+    pub(crate) fn counts(&self) -> &DiskCounts {
         &self.shared.counts
     }
 
@@ -167,8 +164,8 @@ impl Disk {
             };
             tokio::task::spawn_blocking(read).await.ok().flatten()
         };
-        let found = timeout(SOON, read).await;
-        if found.is_err() {
+        let image = timeout(SOON, read).await;
+        if image.is_err() {
             let (directory, pause) = (self.shared.directory.display(), PAUSE.as_secs());
             if hung().is_none_or(|since| since.elapsed() >= PAUSE) {
                 tracing::warn!(
@@ -178,7 +175,7 @@ impl Disk {
             *self.hung.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
             add(&self.shared.counts.missing, 1);
         }
-        found.ok().flatten()
+        image.ok().flatten()
     }
 
     /// Queues an image for writing, unless the queue is full.
@@ -203,17 +200,12 @@ impl Drop for Disk {
     }
 }
 
-/// Disk space of a file of so many bytes.
-fn taken(length: u64) -> u64 {
-    length.div_ceil(BLOCK) * BLOCK
-}
-
 fn hash(name: Name, image: &[u8]) -> [u8; 32] {
     Sha256::new().chain_update(name.0).chain_update(image).finalize().into()
 }
 
 impl Shared {
-    fn place(&self, name: Name) -> PathBuf {
+    fn path_of(&self, name: Name) -> PathBuf {
         let text = name.text();
         self.directory.join(&text[..2]).join(text)
     }
@@ -224,9 +216,9 @@ impl Shared {
     }
 
     fn read(&self, name: Name) -> Option<Bytes> {
-        let place = self.place(name);
+        let path = self.path_of(name);
         let read = || -> io::Result<(File, Vec<u8>)> {
-            let file = File::open(&place)?;
+            let file = File::open(&path)?;
             let length = file.metadata()?.len().min(self.limit);
             let mut bytes = Vec::with_capacity(length as usize);
             (&file).take(length + 1).read_to_end(&mut bytes)?;
@@ -237,16 +229,16 @@ impl Shared {
             Err(error) => {
                 add(&self.counts.missing, 1);
                 if error.kind() != io::ErrorKind::NotFound {
-                    tracing::warn!("{}: {error}", place.display());
+                    tracing::warn!("{}: {error}", path.display());
                 }
                 return None;
             }
         };
         let image = bytes.strip_prefix(MARK).and_then(|rest| rest.split_at_checked(32));
-        if image.is_none_or(|(known, image)| known != hash(name, image)) {
+        if image.is_none_or(|(stored, image)| stored != hash(name, image)) {
             add(&self.counts.broken, 1);
-            tracing::warn!("{}: it is corrupted, and is removed", place.display());
-            let _ = fs::remove_file(&place);
+            tracing::warn!("{}: it is corrupted, and is removed", path.display());
+            let _ = fs::remove_file(&path);
             return None;
         }
         let now = SystemTime::now();
@@ -290,10 +282,10 @@ impl Writer {
     fn tag(&self) {
         let text = "Signature: 8a477f597d28d172789f06886806bc55\n\
             # Images made by `seekwire slides`, which makes them again if they are deleted.\n";
-        let place = self.shared.directory.join("CACHEDIR.TAG");
-        if !place.exists() {
+        let path = self.shared.directory.join("CACHEDIR.TAG");
+        if !path.exists() {
             // If it cannot be written, writing the first image reports the error.
-            let _ = fs::write(place, text);
+            let _ = fs::write(path, text);
         }
     }
 
@@ -321,16 +313,16 @@ impl Writer {
     }
 
     fn write(&mut self, name: Name, image: &[u8]) -> io::Result<()> {
-        let size = taken((HEADER + image.len()) as u64);
-        let place = self.shared.place(name);
+        let size = size_on_disk((HEADER + image.len()) as u64);
+        let path = self.shared.path_of(name);
         // Another server may have written it.
-        if size > self.shared.largest() || place.exists() {
+        if size > self.shared.largest() || path.exists() {
             return Ok(());
         }
         if self.written + size > self.shared.largest() {
             self.sweep();
         }
-        let Some(folder) = place.parent() else { return Ok(()) };
+        let Some(folder) = path.parent() else { return Ok(()) };
         if let Err(error) = DirBuilder::new().mode(0o700).create(folder)
             && error.kind() != io::ErrorKind::AlreadyExists
         {
@@ -340,7 +332,7 @@ impl Writer {
         file.write_all(MARK)?;
         file.write_all(&hash(name, image))?;
         file.write_all(image)?;
-        file.persist(&place)?;
+        file.persist(&path)?;
         self.written += size;
         self.shared.held.fetch_add(size, Ordering::Relaxed);
         add(&self.shared.counts.written, 1);

@@ -6,8 +6,8 @@ use std::fs::{self, DirEntry, Metadata};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::taken;
-
+/// The disk space of a file is a multiple of this.
+const BLOCK: u64 = 4096;
 /// Prefix of the names of files being written.
 pub(super) const UNFINISHED: &str = ".new-";
 /// An unfinished file of this age was left by a server that was killed.
@@ -28,7 +28,7 @@ pub(super) fn sweep(directory: &Path, allowed: u64) -> Swept {
     let mut ages: BTreeMap<u64, u64> = BTreeMap::new();
     let mut held = 0;
     each(directory, |data, _| {
-        let size = taken(data.len());
+        let size = size_on_disk(data.len());
         held += size;
         *ages.entry(minute(data)).or_default() += size;
     });
@@ -44,7 +44,7 @@ pub(super) fn sweep(directory: &Path, allowed: u64) -> Swept {
     let mut removed = 0;
     each(directory, |data, path| {
         let at = minute(data);
-        let size = taken(data.len());
+        let size = size_on_disk(data.len());
         if at > *last || (at == *last && excess == 0) {
             return;
         }
@@ -58,6 +58,11 @@ pub(super) fn sweep(directory: &Path, allowed: u64) -> Swept {
         }
     });
     Swept { held, removed }
+}
+
+/// Disk space of a file of so many bytes.
+pub(super) fn size_on_disk(length: u64) -> u64 {
+    length.div_ceil(BLOCK) * BLOCK
 }
 
 /// When a file was last used, in minutes.

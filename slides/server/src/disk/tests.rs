@@ -16,26 +16,26 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 }
 
 fn held(directory: &Path) -> u64 {
-    files(directory).iter().map(|path| taken(fs::metadata(path).unwrap().len())).sum()
+    files(directory).iter().map(|path| size_on_disk(fs::metadata(path).unwrap().len())).sum()
 }
 
 #[test]
 fn what_is_kept_is_found_by_the_next_server() {
     let directory = tempfile::tempdir().unwrap();
-    let place = directory.path().join("not/there/yet");
-    let disk = Disk::start(&place, 1 << 20).unwrap();
+    let directory_path = directory.path().join("not/there/yet");
+    let disk = Disk::start(&directory_path, 1 << 20).unwrap();
     assert_eq!(disk.shared.read(name(1)), None);
     disk.put(name(1), image(1));
     disk.put(name(2), image(2));
     drop(disk);
-    let disk = Disk::start(&place, 1 << 20).unwrap();
+    let disk = Disk::start(&directory_path, 1 << 20).unwrap();
     assert_eq!(disk.shared.read(name(1)), Some(image(1)));
     assert_eq!(disk.shared.read(name(3)), None);
     let counts = disk.counts();
     let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     assert_eq!((of(&counts.found), of(&counts.missing), of(&counts.broken)), (1, 1, 0));
-    assert!(place.join("CACHEDIR.TAG").exists());
-    assert_eq!(files(&place).len(), 2);
+    assert!(directory_path.join("CACHEDIR.TAG").exists());
+    assert_eq!(files(&directory_path).len(), 2);
 }
 
 #[test]
@@ -45,23 +45,23 @@ fn what_is_not_as_it_was_written_is_not_given_out() {
     (0..6).for_each(|number| disk.put(name(number), image(number)));
     drop(disk);
     let disk = Disk::start(directory.path(), 1 << 20).unwrap();
-    let place = |number| disk.shared.place(name(number));
-    let whole = fs::read(place(0)).unwrap();
+    let path_of = |number| disk.shared.path_of(name(number));
+    let whole = fs::read(path_of(0)).unwrap();
     let mut flipped = whole.clone();
     flipped[5000] ^= 1;
-    fs::write(place(0), flipped).unwrap();
-    fs::write(place(1), &fs::read(place(1)).unwrap()[..3000]).unwrap();
-    fs::write(place(2), "").unwrap();
-    // A complete image in the place of another one.
-    fs::write(place(3), &whole).unwrap();
-    fs::remove_file(place(4)).unwrap();
-    fs::create_dir(place(4)).unwrap();
+    fs::write(path_of(0), flipped).unwrap();
+    fs::write(path_of(1), &fs::read(path_of(1)).unwrap()[..3000]).unwrap();
+    fs::write(path_of(2), "").unwrap();
+    // A complete image with the name of another one.
+    fs::write(path_of(3), &whole).unwrap();
+    fs::remove_file(path_of(4)).unwrap();
+    fs::create_dir(path_of(4)).unwrap();
     for number in 0..5 {
         assert_eq!(disk.shared.read(name(number)), None, "{number}");
     }
     assert_eq!(disk.shared.read(name(5)), Some(image(5)));
     assert_eq!(disk.counts().broken.load(Ordering::Relaxed), 4);
-    assert!(!place(0).exists() && !place(3).exists());
+    assert!(!path_of(0).exists() && !path_of(3).exists());
     // The image is made and stored again.
     disk.put(name(0), image(0));
     drop(disk);
@@ -129,20 +129,20 @@ fn nothing_else_in_the_directory_is_touched() {
 }
 
 #[test]
-fn a_place_that_cannot_be_used_is_done_without() {
+fn an_unusable_directory_is_done_without() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
     assert!(Disk::start(&file, 1 << 20).is_none());
     // The directory has become a file.
-    let place = directory.path().join("place");
-    let disk = Disk::start(&place, 1 << 20).unwrap();
+    let directory_path = directory.path().join("cache");
+    let disk = Disk::start(&directory_path, 1 << 20).unwrap();
     disk.put(name(1), image(1));
     while disk.shared.waiting.load(Ordering::Relaxed) > 0 {
         thread::yield_now();
     }
-    fs::remove_dir_all(&place).unwrap();
-    fs::write(&place, "").unwrap();
+    fs::remove_dir_all(&directory_path).unwrap();
+    fs::write(&directory_path, "").unwrap();
     assert_eq!(disk.shared.read(name(1)), None);
     disk.put(name(2), image(2));
     disk.put(name(3), image(3));
@@ -176,12 +176,12 @@ fn a_disk_that_is_full_of_images_is_so_no_more() {
 async fn who_asks_a_disk_that_hangs_does_not_wait_for_it() {
     let directory = tempfile::tempdir().unwrap();
     let disk = Disk::start(directory.path(), 1 << 20).unwrap();
-    let place = disk.shared.place(name(1));
-    fs::create_dir_all(place.parent().unwrap()).unwrap();
+    let path = disk.shared.path_of(name(1));
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-    rustix::fs::mkfifoat(rustix::fs::CWD, &place, mode).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).unwrap();
     // A reader blocks until this is dropped.
-    let _writer = File::options().read(true).write(true).open(&place).unwrap();
+    let _writer = File::options().read(true).write(true).open(&path).unwrap();
     assert_eq!(disk.get(name(1)).await, None);
     assert!(disk.hung.lock().unwrap().is_some());
     assert_eq!(disk.reading.available_permits(), READING - 1);

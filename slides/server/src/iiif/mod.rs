@@ -9,93 +9,30 @@ mod info;
 mod region;
 mod size;
 
-pub(crate) use info::{MEDIA_TYPE, context, information};
+pub(crate) use info::{MEDIA_TYPE, SizeLimit, Version, context, information};
 
 use crate::failure::{Failure, Result};
-use crate::render::plan::Part;
-use crate::render::turn::{CIRCLE, Quality, Turn};
-use crate::render::{Kind, Look, Picture, Shown};
-
-/// The version of the Image API.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Version {
-    Two,
-    Three,
-}
-
-impl Version {
-    /// Parses the version in an address.
-    pub(crate) fn of(text: &str) -> Option<Self> {
-        match text {
-            "2" => Some(Self::Two),
-            "3" => Some(Self::Three),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn number(self) -> u8 {
-        match self {
-            Self::Two => 2,
-            Self::Three => 3,
-        }
-    }
-
-    /// The URI of compliance level 2.
-    pub(crate) fn profile(self) -> String {
-        format!("http://iiif.io/api/image/{}/level2.json", self.number())
-    }
-}
-
-/// Limits of served images.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Most {
-    /// Maximum pixels of the width and of the height.
-    pub(crate) side: u32,
-    /// Maximum pixels of the image.
-    pub(crate) area: u64,
-}
-
-impl Most {
-    /// True if an image of that size may be served.
-    pub(crate) fn has(self, (width, height): (u32, u32)) -> bool {
-        width.max(height) <= self.side && u64::from(width) * u64::from(height) <= self.area
-    }
-
-    /// The largest factor by which an image may be scaled.
-    fn factor(self, (width, height): (u32, u32)) -> f64 {
-        let (wide, high) = (f64::from(width), f64::from(height));
-        let side = f64::from(self.side);
-        (side / wide).min(side / high).min((self.area as f64 / (wide * high)).sqrt())
-    }
-
-    /// The size of an image scaled by this factor, or by the largest one allowed.
-    fn fitted(self, (width, height): (u32, u32), factor: f64) -> (u32, u32) {
-        let most = self.factor((width, height));
-        // Rounds down if the limit applies, so as not to exceed it.
-        let side = |side: u32| match factor <= most {
-            true => (f64::from(side) * factor).round(),
-            false => (f64::from(side) * most).floor(),
-        };
-        (side(width).max(1.0) as u32, side(height).max(1.0) as u32)
-    }
-}
+use crate::render::plan::BaseRegion;
+use crate::render::rotation::{CIRCLE, Quality, Turn};
+use crate::render::{Appearance, ImageFormat, Picture, Shown};
+use region::decimal;
 
 /// A parsed address.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Request {
+pub(crate) struct ImageRequest {
     version: Version,
     /// Size of the whole image.
     whole: (u32, u32),
-    part: Part,
+    part: BaseRegion,
     to: (u32, u32),
     /// The size that `max` means.
     most: (u32, u32),
     turn: Turn,
     quality: Quality,
-    kind: Kind,
+    kind: ImageFormat,
 }
 
-impl Request {
+impl ImageRequest {
     /// Parses an address of an image of size `whole`.
     ///
     /// # Errors
@@ -104,7 +41,7 @@ impl Request {
     pub(crate) fn parse(
         version: Version,
         whole: (u32, u32),
-        most: Most,
+        most: SizeLimit,
         [region, size, rotation, file]: [&str; 4],
     ) -> Result<Self> {
         let part = region::parse(region, whole)?;
@@ -121,7 +58,7 @@ impl Request {
 
     /// The canonical address of all equivalent requests.
     pub(crate) fn canonical(&self) -> String {
-        let Part { x, y, width, height } = self.part;
+        let BaseRegion { x, y, width, height } = self.part;
         let region = match (x, y, (width, height)) {
             (0, 0, extent) if extent == self.whole => "full".to_owned(),
             _ => format!("{x},{y},{width},{height}"),
@@ -139,7 +76,7 @@ impl Request {
     }
 
     /// The picture to make.
-    pub(crate) fn picture(&self, look: &Look) -> Picture {
+    pub(crate) fn picture(&self, look: &Appearance) -> Picture {
         Picture {
             shown: Shown::part(self.part, look.rendering.as_ref()),
             width: self.to.0,
@@ -165,7 +102,7 @@ fn rotation_of(text: &str) -> Result<Turn> {
     Ok(Turn { is_mirrored, thousandths })
 }
 
-fn quality_and_format(file: &str) -> Result<(Quality, Kind)> {
+fn quality_and_format(file: &str) -> Result<(Quality, ImageFormat)> {
     let (quality, format) = file.rsplit_once('.').unwrap_or((file, ""));
     let quality = match quality {
         "default" | "color" => Quality::Colour,
@@ -174,23 +111,9 @@ fn quality_and_format(file: &str) -> Result<(Quality, Kind)> {
         _ => return Err(Failure::bad("quality: default, color, gray or bitonal")),
     };
     // Only these names: each image has one address.
-    let kind = Kind::of(format).filter(|kind| kind.extension() == format);
+    let kind = ImageFormat::of(format).filter(|kind| kind.extension() == format);
     let kind = kind.ok_or_else(|| Failure::format("format: jpg, png or webp"))?;
     Ok((quality, kind))
-}
-
-/// An unsigned integer.
-fn whole(text: &str) -> Option<u64> {
-    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| is_number)
-}
-
-/// A decimal number without sign and exponent.
-fn decimal(text: &str) -> Option<f64> {
-    let digits = text.bytes().filter(u8::is_ascii_digit).count();
-    let points = text.bytes().filter(|byte| *byte == b'.').count();
-    let is_number = digits > 0 && points <= 1 && digits + points == text.len();
-    text.parse().ok().filter(|number: &f64| is_number && number.is_finite())
 }
 
 #[cfg(test)]
@@ -198,11 +121,11 @@ mod tests {
     use super::*;
     use axum::http::StatusCode;
 
-    const MOST: Most = Most { side: 2000, area: 1_000_000 };
+    const MOST: SizeLimit = SizeLimit { side: 2000, area: 1_000_000 };
 
-    fn parse(version: Version, path: &str) -> Result<Request> {
+    fn parse(version: Version, path: &str) -> Result<ImageRequest> {
         let parts: Vec<&str> = path.split('/').collect();
-        Request::parse(version, (301, 199), MOST, parts.try_into().unwrap())
+        ImageRequest::parse(version, (301, 199), MOST, parts.try_into().unwrap())
     }
 
     #[test]

@@ -1,17 +1,17 @@
 //! `full`, `square`, `x,y,w,h` and `pct:x,y,w,h`.
 
-use super::{decimal, whole};
 use crate::failure::{Failure, Result};
-use crate::render::plan::Part;
+use crate::render::plan::BaseRegion;
 
 /// Parses a region; the part outside the image is cut off.
-pub(super) fn parse(text: &str, (width, height): (u32, u32)) -> Result<Part> {
+pub(super) fn parse(text: &str, size: (u32, u32)) -> Result<BaseRegion> {
+    let (width, height) = size;
     match text {
-        "full" => return Ok(Part { x: 0, y: 0, width, height }),
+        "full" => return Ok(BaseRegion { x: 0, y: 0, width, height }),
         "square" => {
             let side = width.min(height);
             let (x, y) = ((width - side) / 2, (height - side) / 2);
-            return Ok(Part { x, y, width: side, height: side });
+            return Ok(BaseRegion { x, y, width: side, height: side });
         }
         _ => {}
     }
@@ -29,7 +29,7 @@ pub(super) fn parse(text: &str, (width, height): (u32, u32)) -> Result<Part> {
     let (x, y) = (x as u32, y as u32);
     let width = wide.min(u64::from(width - x)) as u32;
     let height = high.min(u64::from(height - y)) as u32;
-    Ok(Part { x, y, width, height })
+    Ok(BaseRegion { x, y, width, height })
 }
 
 fn pixels(text: &str) -> Option<[u64; 4]> {
@@ -39,7 +39,8 @@ fn pixels(text: &str) -> Option<[u64; 4]> {
 }
 
 /// From border to border, each rounded to the nearest pixel; at least one pixel.
-fn percent(text: &str, (width, height): (u32, u32)) -> Option<[u64; 4]> {
+fn percent(text: &str, size: (u32, u32)) -> Option<[u64; 4]> {
+    let (width, height) = size;
     let numbers: Option<Vec<f64>> = text.split(',').map(decimal).collect();
     let [x, y, wide, high]: [f64; 4] = numbers?.try_into().ok()?;
     if wide <= 0.0 || high <= 0.0 {
@@ -53,6 +54,20 @@ fn percent(text: &str, (width, height): (u32, u32)) -> Option<[u64; 4]> {
     let (left, across) = borders(x, wide, width);
     let (top, down) = borders(y, high, height);
     Some([left, top, across, down])
+}
+
+/// An unsigned integer.
+pub(super) fn whole(text: &str) -> Option<u64> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number)
+}
+
+/// A decimal number without sign and exponent.
+pub(super) fn decimal(text: &str) -> Option<f64> {
+    let digits = text.bytes().filter(u8::is_ascii_digit).count();
+    let points = text.bytes().filter(|byte| *byte == b'.').count();
+    let is_number = digits > 0 && points <= 1 && digits + points == text.len();
+    text.parse().ok().filter(|number: &f64| is_number && number.is_finite())
 }
 
 #[cfg(test)]

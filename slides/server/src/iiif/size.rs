@@ -1,7 +1,8 @@
 //! `max`, `w,`, `,h`, `pct:n`, `w,h`, `!w,h`; in version 3 each with `^` if the image may become
 //! larger than the region; in version 2 also `full`.
 
-use super::{Most, Version, decimal, whole};
+use super::info::{SizeLimit, Version};
+use super::region::{decimal, whole};
 use crate::failure::{Failure, Result};
 
 /// Parses the size of the image of a region.
@@ -9,7 +10,7 @@ pub(super) fn parse(
     version: Version,
     text: &str,
     region: (u32, u32),
-    most: Most,
+    most: SizeLimit,
 ) -> Result<(u32, u32)> {
     let wrong = || {
         let more = if version == Version::Two { "full" } else { "or these after ^" };
@@ -87,7 +88,8 @@ fn too_small() -> Failure {
     Failure::bad("size: the image would have no pixels")
 }
 
-pub(super) fn too_large((width, height): (u32, u32), most: Most) -> Failure {
+pub(super) fn too_large(size: (u32, u32), most: SizeLimit) -> Failure {
+    let (width, height) = size;
     Failure::bad(format!(
         "size: {width} x {height} exceeds the limit of {} pixels along a side and {} in all",
         most.side, most.area
@@ -122,7 +124,7 @@ pub(super) fn canonical(
 mod tests {
     use super::*;
 
-    const MOST: Most = Most { side: 400, area: 100_000 };
+    const MOST: SizeLimit = SizeLimit { side: 400, area: 100_000 };
 
     fn of(version: Version, text: &str) -> Option<(u32, u32)> {
         parse(version, text, (301, 199), MOST).ok()

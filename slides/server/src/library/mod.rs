@@ -17,117 +17,33 @@
 mod names;
 mod scan;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result as Anyhow, bail};
 
 use crate::failure::{Failure, Result, outside};
 use crate::series::{Headings, Index};
-use crate::shares::{self, Host};
+use crate::web_limits::{self, Host};
 use names::{free, is_text, parts, parts_of, path_of};
-use scan::{INSTANCE, STORE, ends, scan, took};
+use scan::{INSTANCE, Root, STORE, ScanResult, ends, scan, took};
 
-/// A list stays valid for the time that its scan took, but at least this long and at most
-/// `LONGEST`.
-const FRESH: Duration = Duration::from_secs(2);
-const LONGEST: Duration = Duration::from_secs(60);
-
-/// A location on the command line.
-#[derive(Debug)]
-enum Root {
-    /// Its real path, and the prefix of identifiers in it.
-    Directory { path: PathBuf, prefix: String },
-    /// The address of an S3 bucket's directory, with a `/` at its end, and the prefix likewise.
-    Bucket { address: String, prefix: String },
-    /// A file, or an address.
-    Slide { id: String, place: Place },
-}
-
-/// Location of a slide.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// A file, or a directory that is a slide; if it was found in a directory, it must stay inside
-    /// that.
-    File { path: PathBuf, within: Option<Arc<Path>> },
-    /// A slide on a web server.
-    Address(String),
-}
-
-impl fmt::Display for Place {
-    /// Writes it without its query, which may be a signature.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File { path, .. } => path.display().fmt(f),
-            Self::Address(address) => f.write_str(path_of(address)),
-        }
-    }
-}
-
-impl Place {
-    /// The path of the file, if it is one.
-    fn file(&self) -> Option<PathBuf> {
-        match self {
-            Self::File { path, .. } if path.is_file() => Some(path.clone()),
-            _ => None,
-        }
-    }
-
-    /// Metadata of the file or directory.
-    pub(crate) fn data(&self) -> Option<fs::Metadata> {
-        match self {
-            Self::File { path, .. } => fs::metadata(path).ok(),
-            Self::Address(_) => None,
-        }
-    }
-
-    /// True if both were found in the same directory.
-    fn is_beside(&self, other: &Self) -> bool {
-        let directory = |place: &Self| match place {
-            Self::File { within, .. } => within.clone(),
-            Self::Address(_) => None,
-        };
-        directory(self).is_some_and(|own| directory(other) == Some(own))
-    }
-}
-
-/// All slides, by identifier.
-pub(crate) type List = BTreeMap<String, Place>;
+pub(crate) use names::is_address;
+pub(crate) use scan::{List, SlideLocation};
 
 /// The slides that can be served.
 #[derive(Debug)]
-pub(crate) struct Library {
+pub(crate) struct SlideLibrary {
     roots: Vec<Root>,
-    known: Mutex<Known>,
+    last_scan: Mutex<ScanResult>,
     /// Held by the thread that scans.
     scanning: Mutex<Headings>,
 }
 
-/// The result of the last scan.
-#[derive(Debug, Clone)]
-struct Known {
-    list: Arc<List>,
-    /// The slides in DICOM.
-    series: Arc<Index>,
-    /// Warnings about slides with equal UIDs.
-    notes: Arc<Vec<String>>,
-    /// When the scan ended.
-    at: Instant,
-    took: Duration,
-}
-
-impl Known {
-    /// True if it is too early for another scan.
-    fn is_fresh(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.at) < self.took.clamp(FRESH, LONGEST)
-    }
-}
-
-impl Library {
+impl SlideLibrary {
     /// Serves directories, files and addresses.
     ///
     /// # Errors
@@ -135,7 +51,7 @@ impl Library {
     /// A location that does not exist or is not the address of a slide, and two slides of one name.
     pub(crate) fn new(locations: &[String]) -> Anyhow<Self> {
         let is_only = locations.len() == 1;
-        let (mut roots, mut taken) = (Vec::new(), BTreeSet::new());
+        let (mut roots, mut used_names) = (Vec::new(), BTreeSet::new());
         for (at, location) in locations.iter().enumerate() {
             if locations[..at].contains(location) {
                 bail!("{}: given twice", path_of(location));
@@ -143,15 +59,15 @@ impl Library {
             if let Some(parts) = bucket(location) {
                 let prefix = match is_only {
                     true => String::new(),
-                    false => format!("{}/", free(&mut taken, &parts)?),
+                    false => format!("{}/", free(&mut used_names, &parts)?),
                 };
                 let address = format!("s3://{}/", parts.join("/"));
                 roots.push(Root::Bucket { address, prefix });
                 continue;
             }
             if is_address(location) {
-                let id = free(&mut taken, &parts_of(location)?)?;
-                roots.push(Root::Slide { id, place: Place::Address(location.clone()) });
+                let id = free(&mut used_names, &parts_of(location)?)?;
+                roots.push(Root::Slide { id, location: SlideLocation::Address(location.clone()) });
                 continue;
             }
             if let Some((scheme, _)) = location.split_once("://") {
@@ -161,7 +77,7 @@ impl Library {
             if real.is_dir() && !ends(&real.to_string_lossy(), STORE) {
                 let prefix = match is_only {
                     true => String::new(),
-                    false => format!("{}/", free(&mut taken, &parts(&real))?),
+                    false => format!("{}/", free(&mut used_names, &parts(&real))?),
                 };
                 roots.push(Root::Directory { path: real, prefix });
                 continue;
@@ -172,14 +88,17 @@ impl Library {
             if !named.last().is_some_and(|name| is_text(name)) {
                 bail!("{location}: a name that is not UTF-8");
             }
-            let id = free(&mut taken, &named)?;
-            roots.push(Root::Slide { id, place: Place::File { path: real, within: None } });
+            let id = free(&mut used_names, &named)?;
+            roots.push(Root::Slide {
+                id,
+                location: SlideLocation::File { path: real, within: None },
+            });
         }
         let mut headings = Headings::default();
-        let known = scan(&roots, None, &mut headings)?;
-        known.notes.iter().for_each(|note| tracing::warn!("{note}"));
-        let known = Mutex::new(known);
-        Ok(Self { roots, known, scanning: Mutex::new(headings) })
+        let last_scan = scan(&roots, None, &mut headings)?;
+        last_scan.notes.iter().for_each(|note| tracing::warn!("{note}"));
+        let last_scan = Mutex::new(last_scan);
+        Ok(Self { roots, last_scan, scanning: Mutex::new(headings) })
     }
 
     /// The slides found by the last scan, which is repeated if it is too old. Blocks meanwhile.
@@ -194,64 +113,64 @@ impl Library {
 
     /// The same, if it is too early for another scan. Does not block.
     pub(crate) fn fresh_series(&self, now: Instant) -> Option<Arc<Index>> {
-        let known = self.state();
-        known.is_fresh(now).then(|| Arc::clone(&known.series))
+        let last_scan = self.state();
+        last_scan.is_fresh(now).then(|| Arc::clone(&last_scan.series))
     }
 
     /// The same, without a scan. Does not block.
     pub(crate) fn known_series(&self) -> Arc<Index> {
-        self.known().series
+        self.last_scan().series
     }
 
     /// Warnings of the last scan about slides with equal UIDs. Does not block.
     pub(crate) fn notes(&self) -> Arc<Vec<String>> {
-        self.known().notes
+        self.last_scan().notes
     }
 
-    fn looked(&self) -> Known {
-        let known = self.known();
-        if known.is_fresh(Instant::now()) {
-            return known;
+    fn looked(&self) -> ScanResult {
+        let last_scan = self.last_scan();
+        if last_scan.is_fresh(Instant::now()) {
+            return last_scan;
         }
         // One scan at a time; other threads use the last result.
         let mut headings = match self.scanning.try_lock() {
             Ok(headings) => headings,
             Err(TryLockError::Poisoned(headings)) => headings.into_inner(),
-            Err(TryLockError::WouldBlock) => return known,
+            Err(TryLockError::WouldBlock) => return last_scan,
         };
-        let (known, began) = (self.known(), Instant::now());
+        let (last_scan, began) = (self.last_scan(), Instant::now());
         // Another scan may just have ended.
-        if known.is_fresh(began) {
-            return known;
+        if last_scan.is_fresh(began) {
+            return last_scan;
         }
-        let found = match scan(&self.roots, Some(&known.list), &mut headings) {
-            Ok(found) => {
-                let new = found.notes.iter().filter(|note| !known.notes.contains(note));
+        let result = match scan(&self.roots, Some(&last_scan.list), &mut headings) {
+            Ok(result) => {
+                let new = result.notes.iter().filter(|note| !last_scan.notes.contains(note));
                 new.for_each(|note| tracing::warn!("{note}"));
-                found
+                result
             }
             // A failed scan is not repeated any sooner than a successful one.
             Err(error) => {
                 tracing::error!("the slides cannot be listed: {error:#}");
-                Known { at: Instant::now(), took: took(&self.roots, began), ..known }
+                ScanResult { at: Instant::now(), took: took(&self.roots, began), ..last_scan }
             }
         };
-        *self.state() = found.clone();
-        found
+        *self.state() = result.clone();
+        result
     }
 
-    fn state(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, ScanResult> {
+        self.last_scan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn known(&self) -> Known {
+    fn last_scan(&self) -> ScanResult {
         self.state().clone()
     }
 
     /// The web server of a slide, which is known without a scan. Does not block.
     pub(crate) fn host(&self, id: &str) -> Option<Host> {
-        match self.known().list.get(id) {
-            Some(Place::Address(address)) => shares::host(address),
+        match self.last_scan().list.get(id) {
+            Some(SlideLocation::Address(address)) => web_limits::host(address),
             _ => None,
         }
     }
@@ -262,17 +181,17 @@ impl Library {
     }
 
     /// The location of the slide with this identifier. Blocks, as [`list`](Self::list).
-    pub(crate) fn find(&self, id: &str) -> Result<Place> {
-        if let Some(place) = self.known().list.get(id) {
-            return Ok(place.clone());
+    pub(crate) fn find(&self, id: &str) -> Result<SlideLocation> {
+        if let Some(location) = self.last_scan().list.get(id) {
+            return Ok(location.clone());
         }
         self.list().get(id).cloned().ok_or_else(none)
     }
 
     /// True if no such slide is known and it is too early for another scan. Does not block.
     pub(crate) fn is_unknown(&self, id: &str, now: Instant) -> bool {
-        let known = self.state();
-        known.is_fresh(now) && !known.list.contains_key(id)
+        let last_scan = self.state();
+        last_scan.is_fresh(now) && !last_scan.list.contains_key(id)
     }
 }
 
@@ -282,10 +201,12 @@ pub(crate) fn none() -> Failure {
 }
 
 /// The location from which a slide is opened, after another check of where its links lead. Blocks.
-pub(crate) fn location(place: &Place, id: &str) -> Result<String> {
-    let (path, within) = match place {
-        Place::Address(address) => return Ok(address.clone()),
-        Place::File { path, within } => (path, within),
+/// For an instance of a DICOM series this is the path that the scan has found: if it is a link, the
+/// others of its series are beside it, and its target may be beside instances that are not served.
+pub(crate) fn location(slide: &SlideLocation, id: &str) -> Result<String> {
+    let (path, within) = match slide {
+        SlideLocation::Address(address) => return Ok(address.clone()),
+        SlideLocation::File { path, within } => (path, within),
     };
     let gone = |error: &std::io::Error| {
         let text = outside(&error.to_string(), id, &path.to_string_lossy());
@@ -295,7 +216,9 @@ pub(crate) fn location(place: &Place, id: &str) -> Result<String> {
     if within.as_ref().is_some_and(|within| !real.starts_with(within)) {
         return Err(Failure::not_found(format!("{id}: it leads out of its directory")));
     }
-    let text = real.into_os_string().into_string();
+    let is_instance = within.is_some() && ends(&path.to_string_lossy(), INSTANCE);
+    let path = if is_instance { path.clone() } else { real };
+    let text = path.into_os_string().into_string();
     text.map_err(|_| Failure::not_found(format!("{id}: a path that is not UTF-8")))
 }
 
@@ -310,19 +233,14 @@ pub(crate) fn instances(location: &str) -> Option<&Path> {
 
 /// The parts of the address of a bucket's directory; `None` for another location.
 fn bucket(location: &str) -> Option<Vec<String>> {
-    let place = location.strip_prefix("s3://")?;
-    let parts: Vec<String> = place.split('/').map(str::to_owned).collect();
+    let path = location.strip_prefix("s3://")?;
+    let parts: Vec<String> = path.split('/').map(str::to_owned).collect();
     let (last, parts) = parts.split_last()?;
     match parts {
         [] => Some(vec![last.clone()]),
         [.., store] if last.is_empty() && !ends(store, STORE) => Some(parts.to_vec()),
         _ => None,
     }
-}
-
-/// True if a slide is on a web server.
-pub(crate) fn is_address(location: &str) -> bool {
-    ["http://", "https://", "s3://"].iter().any(|scheme| location.starts_with(scheme))
 }
 
 #[cfg(test)]

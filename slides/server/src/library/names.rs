@@ -46,11 +46,11 @@ pub(super) fn parts(path: &Path) -> Vec<String> {
 }
 
 /// The last part, or, if that is taken, with as many preceding parts as make it unique.
-pub(super) fn free(taken: &mut BTreeSet<String>, parts: &[String]) -> Anyhow<String> {
+pub(super) fn free(used_names: &mut BTreeSet<String>, parts: &[String]) -> Anyhow<String> {
     let names = (0..parts.len().max(1)).rev().map(|at| parts[at..].join("/"));
     let mut last = String::new();
     for name in names {
-        if !name.contains(char::is_control) && taken.insert(name.clone()) {
+        if !name.contains(char::is_control) && used_names.insert(name.clone()) {
             return Ok(name);
         }
         last = name;
@@ -64,4 +64,9 @@ pub(super) fn is_text(name: &str) -> bool {
 
 pub(super) fn is_printable(name: &str) -> bool {
     !name.is_empty() && !name.chars().any(char::is_control)
+}
+
+/// True if a slide is on a web server.
+pub(crate) fn is_address(location: &str) -> bool {
+    ["http://", "https://", "s3://"].iter().any(|scheme| location.starts_with(scheme))
 }

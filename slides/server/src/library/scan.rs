@@ -1,18 +1,18 @@
 //! Finds the slides in directories.
 
-use std::collections::HashSet;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result as Anyhow, bail};
 
-use super::names::is_printable;
-use super::{Known, LONGEST, List, Place, Root};
-use crate::series::{Files, Headings, Index, Series};
-use crate::told::Told;
+use super::names::{is_printable, path_of};
+use crate::series::{Headings, Index, Series, SeriesFiles};
+use crate::warn_once::WarnOnce;
 
 /// Extensions of slides, in lower case; those from the second line on need OpenSlide.
 const EXTENSIONS: [&str; 15] = [
@@ -32,6 +32,92 @@ const MOST: usize = 1 << 20;
 /// Maximum notes that are kept; further ones would add little.
 const NOTES: usize = 64;
 
+/// A list stays valid for the time that its scan took, but at least this long and at most
+/// `LONGEST`.
+pub(super) const FRESH: Duration = Duration::from_secs(2);
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// A location on the command line.
+#[derive(Debug)]
+pub(super) enum Root {
+    /// Its real path, and the prefix of identifiers in it.
+    Directory { path: PathBuf, prefix: String },
+    /// The address of an S3 bucket's directory, with a `/` at its end, and the prefix likewise.
+    Bucket { address: String, prefix: String },
+    /// A file, or an address.
+    Slide { id: String, location: SlideLocation },
+}
+
+/// Location of a slide.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SlideLocation {
+    /// A file, or a directory that is a slide; if it was found in a directory, it must stay inside
+    /// that.
+    File { path: PathBuf, within: Option<Arc<Path>> },
+    /// A slide on a web server.
+    Address(String),
+}
+
+impl fmt::Display for SlideLocation {
+    /// Writes it without its query, which may be a signature.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { path, .. } => path.display().fmt(f),
+            Self::Address(address) => f.write_str(path_of(address)),
+        }
+    }
+}
+
+impl SlideLocation {
+    /// The path of the file, if it is one.
+    fn file(&self) -> Option<PathBuf> {
+        match self {
+            Self::File { path, .. } if path.is_file() => Some(path.clone()),
+            _ => None,
+        }
+    }
+
+    /// Metadata of the file or directory.
+    pub(crate) fn data(&self) -> Option<fs::Metadata> {
+        match self {
+            Self::File { path, .. } => fs::metadata(path).ok(),
+            Self::Address(_) => None,
+        }
+    }
+
+    /// True if both were found in the same directory.
+    fn is_beside(&self, other: &Self) -> bool {
+        let directory = |location: &Self| match location {
+            Self::File { within, .. } => within.clone(),
+            Self::Address(_) => None,
+        };
+        directory(self).is_some_and(|own| directory(other) == Some(own))
+    }
+}
+
+/// All slides, by identifier.
+pub(crate) type List = BTreeMap<String, SlideLocation>;
+
+/// The result of the last scan.
+#[derive(Debug, Clone)]
+pub(super) struct ScanResult {
+    pub(super) list: Arc<List>,
+    /// The slides in DICOM.
+    pub(super) series: Arc<Index>,
+    /// Warnings about slides with equal UIDs.
+    pub(super) notes: Arc<Vec<String>>,
+    /// When the scan ended.
+    pub(super) at: Instant,
+    pub(super) took: Duration,
+}
+
+impl ScanResult {
+    /// True if it is too early for another scan.
+    pub(super) fn is_fresh(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.at) < self.took.clamp(FRESH, LONGEST)
+    }
+}
+
 /// Scans all locations of the command line. If a directory in a bucket cannot be listed, the slides
 /// that an earlier scan found there stay.
 ///
@@ -42,13 +128,13 @@ pub(super) fn scan(
     roots: &[Root],
     before: Option<&List>,
     headings: &mut Headings,
-) -> Anyhow<Known> {
+) -> Anyhow<ScanResult> {
     let began = Instant::now();
     let (mut list, mut index, mut notes) = (List::new(), Index::new(), Vec::new());
     look(roots, before, headings, &mut list, &mut index, &mut notes)?;
     headings.sweep();
     let (list, series, notes) = (Arc::new(list), Arc::new(index), Arc::new(notes));
-    Ok(Known { list, series, notes, at: Instant::now(), took: took(roots, began) })
+    Ok(ScanResult { list, series, notes, at: Instant::now(), took: took(roots, began) })
 }
 
 /// The duration that counts for the next scan's delay. Listing a bucket costs its owner money.
@@ -65,31 +151,34 @@ fn look(
     index: &mut Index,
     notes: &mut Vec<String>,
 ) -> Anyhow<()> {
-    let told = Arc::clone(&headings.told);
-    let mut add = |id: String, place: Place| -> Anyhow<bool> {
+    let warnings = Arc::clone(&headings.warnings);
+    let mut add = |id: String, location: SlideLocation| -> Anyhow<bool> {
         match list.entry(id) {
-            Entry::Vacant(free) => _ = free.insert(place),
+            Entry::Vacant(free) => _ = free.insert(location),
             // A new file in a directory does not displace a slide that is already served.
-            Entry::Occupied(other) if other.get().is_beside(&place) => {
+            Entry::Occupied(other) if other.get().is_beside(&location) => {
                 let (id, other) = (other.key(), other.get());
-                let what = format!("two slides are called {id}: {other} is served, {place} is not");
-                told.warn(what);
+                let what =
+                    format!("two slides are called {id}: {other} is served, {location} is not");
+                warnings.warn(what);
             }
             Entry::Occupied(other) => {
-                bail!("two slides are called {}: {} and {place}", other.key(), other.get());
+                bail!("two slides are called {}: {} and {location}", other.key(), other.get());
             }
         }
         Ok(list.len() < MOST)
     };
     for root in roots {
         match root {
-            Root::Slide { id, place } => {
-                if let Some(path) = place.file() {
-                    for Files { heading, count, .. } in headings.series(vec![path]).into_values() {
+            Root::Slide { id, location } => {
+                if let Some(path) = location.file() {
+                    for SeriesFiles { heading, count, .. } in
+                        headings.series(vec![path]).into_values()
+                    {
                         enter(index, notes, Series { id: id.clone(), heading, files: count });
                     }
                 }
-                add(id.clone(), place.clone())?;
+                add(id.clone(), location.clone())?;
             }
             Root::Bucket { address, prefix } => {
                 let mut todo = vec![(address.clone(), prefix.clone(), 0)];
@@ -97,18 +186,19 @@ fn look(
                 while let Some((address, prefix, depth)) = todo.pop() {
                     looked_at += 1;
                     if looked_at > LISTED {
-                        told.warn(format!("{address}: only {LISTED} directories are looked at"));
+                        warnings
+                            .warn(format!("{address}: only {LISTED} directories are looked at"));
                         break;
                     }
                     let names = match seekwire_slides_image::list(&address) {
                         Ok(names) => names,
                         Err(error) if depth == 0 && before.is_none() => return Err(error.into()),
                         Err(error) => {
-                            told.warn(error.to_string());
-                            for (id, place) in
+                            warnings.warn(error.to_string());
+                            for (id, location) in
                                 before.into_iter().flat_map(|list| below(list, &prefix, &address))
                             {
-                                add(id.clone(), place.clone())?;
+                                add(id.clone(), location.clone())?;
                             }
                             continue;
                         }
@@ -121,8 +211,8 @@ fn look(
                         let is_slide =
                             if is_directory { ends(&name, STORE) } else { is_slide(&name) };
                         if is_slide {
-                            if !add(id, Place::Address(address))? {
-                                told.warn(format!("only {MOST} slides are served"));
+                            if !add(id, SlideLocation::Address(address))? {
+                                warnings.warn(format!("only {MOST} slides are served"));
                                 return Ok(());
                             }
                         } else if is_directory && depth < DEEPEST {
@@ -136,21 +226,21 @@ fn look(
                 let mut todo = vec![(path.clone(), prefix.clone(), 0)];
                 while let Some((directory, prefix, depth)) = todo.pop() {
                     let mut instances = Vec::new();
-                    for (name, entry) in entries(&directory, &told) {
+                    for (name, entry) in entries(&directory, &warnings) {
                         let id = format!("{prefix}{name}");
                         let path = entry.path();
                         match kind(&entry, &path, &within) {
                             Some(Kind::Directory) if ends(&name, STORE) => {
                                 let within = Some(Arc::clone(&within));
-                                add(id, Place::File { path, within })?;
+                                add(id, SlideLocation::File { path, within })?;
                             }
                             Some(Kind::Directory) if depth < DEEPEST => {
                                 todo.push((path, format!("{id}/"), depth + 1));
                             }
                             Some(Kind::File) if is_slide(&name) => {
                                 let within = Some(Arc::clone(&within));
-                                if !add(id, Place::File { path, within })? {
-                                    told.warn(format!("only {MOST} slides are served"));
+                                if !add(id, SlideLocation::File { path, within })? {
+                                    warnings.warn(format!("only {MOST} slides are served"));
                                     return Ok(());
                                 }
                             }
@@ -166,14 +256,14 @@ fn look(
                         "" => own.unwrap_or_default().into_owned(),
                         id => id.to_owned(),
                     };
-                    let found = headings.series(instances);
+                    let series = headings.series(instances);
                     // If it has none, opening the directory reports why.
-                    let is_one = found.len() < 2;
+                    let is_one = series.len() < 2;
                     let alone = (whole.clone(), directory.clone());
-                    let mut slides = if found.is_empty() { vec![alone] } else { Vec::new() };
+                    let mut slides = if series.is_empty() { vec![alone] } else { Vec::new() };
                     // Series of several studies may have the same UID.
                     let mut uids = HashSet::new();
-                    for ((_, uid), Files { first, heading, count, twins }) in found {
+                    for ((_, uid), SeriesFiles { first, heading, count, twins }) in series {
                         let own = |file: &Path| format!("{prefix}{}", name_of(file));
                         let (id, path) = match is_one {
                             true => (whole.clone(), directory.clone()),
@@ -194,7 +284,7 @@ fn look(
                     }
                     for (id, path) in slides {
                         let within = Some(Arc::clone(&within));
-                        add(id, Place::File { path, within })?;
+                        add(id, SlideLocation::File { path, within })?;
                     }
                 }
             }
@@ -203,15 +293,16 @@ fn look(
     Ok(())
 }
 
-/// Slides of a list that are in this directory of a bucket and have this prefix in their identifiers.
+/// Slides of a list that are in this directory of a bucket and have this prefix in their
+/// identifiers.
 fn below<'a>(
     list: &'a List,
     prefix: &'a str,
     directory: &'a str,
-) -> impl Iterator<Item = (&'a String, &'a Place)> {
+) -> impl Iterator<Item = (&'a String, &'a SlideLocation)> {
     list.range(prefix.to_owned()..).take_while(move |(id, _)| id.starts_with(prefix)).filter(
-        move |(_, place)| {
-            matches!(place, Place::Address(address) if address.starts_with(directory))
+        move |(_, location)| {
+            matches!(location, SlideLocation::Address(address) if address.starts_with(directory))
         },
     )
 }
@@ -246,11 +337,11 @@ fn name_of(file: &Path) -> String {
 }
 
 /// The entries of a directory whose names can be shown. An unreadable directory counts as empty.
-fn entries(directory: &Path, told: &Told) -> Vec<(String, fs::DirEntry)> {
+fn entries(directory: &Path, warnings: &WarnOnce) -> Vec<(String, fs::DirEntry)> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) => {
-            told.warn(format!("{}: {error}", directory.display()));
+            warnings.warn(format!("{}: {error}", directory.display()));
             return Vec::new();
         }
     };
@@ -262,7 +353,7 @@ fn entries(directory: &Path, told: &Told) -> Vec<(String, fs::DirEntry)> {
         let text = name.to_str().filter(|name| is_printable(name)).map(str::to_owned);
         if text.is_none() {
             let what = "is left out: its name is not UTF-8, or has control characters";
-            told.warn(format!("{:?} {what}", entry.path()));
+            warnings.warn(format!("{:?} {what}", entry.path()));
         }
         Some((text?, entry))
     };

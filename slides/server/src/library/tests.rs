@@ -1,7 +1,9 @@
+use super::scan::FRESH;
 use super::*;
 use std::os::unix::fs::symlink;
+use std::time::Duration;
 
-fn ids(library: &Library) -> Vec<String> {
+fn ids(library: &SlideLibrary) -> Vec<String> {
     library.list().keys().cloned().collect()
 }
 
@@ -27,12 +29,12 @@ fn only_slides_inside_of_the_tree_are_listed() {
     symlink("/nowhere", root.join("dangling.svs")).unwrap();
     symlink("..", root.join("up.svs")).unwrap();
     symlink(".", root.join("case 1/loop")).unwrap();
-    let library = Library::new(&[text(&root)]).unwrap();
+    let library = SlideLibrary::new(&[text(&root)]).unwrap();
     let all = ["B.TIF", "a.svs", "case 1/c.ome.tiff", "image.zarr", "inside.svs", "series"];
     assert_eq!(ids(&library), all);
-    let series = Library::new(&[text(&root.join("series"))]).unwrap();
+    let series = SlideLibrary::new(&[text(&root.join("series"))]).unwrap();
     assert_eq!(ids(&series), ["series"]);
-    let image = Library::new(&[text(&root.join("image.zarr"))]).unwrap();
+    let image = SlideLibrary::new(&[text(&root.join("image.zarr"))]).unwrap();
     assert_eq!(ids(&image), ["image.zarr"]);
     // Two slides of one name in a directory do not prevent others from being served.
     let slides = outer.path().join("slides");
@@ -40,26 +42,46 @@ fn only_slides_inside_of_the_tree_are_listed() {
         fs::create_dir_all(slides.join(name).parent().unwrap()).unwrap();
         fs::write(slides.join(name), "").unwrap();
     }
-    assert_eq!(ids(&Library::new(&[text(&slides)]).unwrap()), ["a.svs", "slides"]);
+    assert_eq!(ids(&SlideLibrary::new(&[text(&slides)]).unwrap()), ["a.svs", "slides"]);
 
     for id in ["outside.svs", "../secret.svs", "case 1/../a.svs", "/etc/passwd", "", "a.svs\0"] {
         let failure = library.find(id).unwrap_err();
         assert_eq!(failure.status, axum::http::StatusCode::NOT_FOUND, "{id}");
     }
     // A file that later becomes a link.
-    let place = library.find("a.svs").unwrap();
-    assert!(location(&place, "a.svs").unwrap().ends_with("/root/a.svs"));
+    let slide = library.find("a.svs").unwrap();
+    assert!(location(&slide, "a.svs").unwrap().ends_with("/root/a.svs"));
     fs::remove_file(root.join("a.svs")).unwrap();
     symlink("../secret.svs", root.join("a.svs")).unwrap();
-    let failure = location(&place, "a.svs").unwrap_err();
+    let failure = location(&slide, "a.svs").unwrap_err();
     assert_eq!(&*failure.what, "a.svs: it leads out of its directory");
     fs::remove_file(root.join("a.svs")).unwrap();
-    let failure = location(&place, "a.svs").unwrap_err();
+    let failure = location(&slide, "a.svs").unwrap_err();
     assert!(!failure.what.contains("root"), "{failure}");
 }
 
 #[test]
-fn several_places_have_names_of_their_own() {
+fn instances_behind_links_are_beside_the_links() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path().canonicalize().unwrap();
+    let (hidden, study) = (root.join(".objects/a"), root.join("study"));
+    fs::create_dir_all(&hidden).unwrap();
+    fs::create_dir_all(&study).unwrap();
+    fs::write(hidden.join("1.dcm"), "").unwrap();
+    symlink("../.objects/a/1.dcm", study.join("1.dcm")).unwrap();
+    let within = Some(Arc::from(root.as_path()));
+    let slide = SlideLocation::File { path: study.join("1.dcm"), within };
+    let found = location(&slide, "1.2.3").unwrap();
+    assert_eq!(found, text(&study.join("1.dcm")));
+    assert_eq!(instances(&found), Some(&*study));
+    fs::remove_file(hidden.join("1.dcm")).unwrap();
+    symlink("/etc/passwd", hidden.join("1.dcm")).unwrap();
+    let failure = location(&slide, "1.2.3").unwrap_err();
+    assert_eq!(&*failure.what, "1.2.3: it leads out of its directory");
+}
+
+#[test]
+fn several_locations_have_names_of_their_own() {
     let outer = tempfile::tempdir().unwrap();
     for name in ["one", "two", "three/one"] {
         fs::create_dir_all(outer.path().join(name)).unwrap();
@@ -70,16 +92,16 @@ fn several_places_have_names_of_their_own() {
     let address = "http://host/dir/b%20c.tif?key=x".to_owned();
     let object = "s3://bucket/dir/100% a?.svs".to_owned();
     let named = [path("one"), path("two"), path("any-name"), address, object];
-    let library = Library::new(&named).unwrap();
+    let library = SlideLibrary::new(&named).unwrap();
     let all = ["100% a?.svs", "any-name", "b c.tif", "one/a.svs", "two/a.svs"];
     assert_eq!(ids(&library), all);
-    let directories = Library::new(&[path("one"), path("three/one")]).unwrap();
+    let directories = SlideLibrary::new(&[path("one"), path("three/one")]).unwrap();
     assert_eq!(ids(&directories), ["one/a.svs", "three/one/a.svs"]);
     let case = |number: u8| format!("s3://a/case{number}/slide.svs");
     let file = path("one/a.svs");
     fs::write(outer.path().join("slide.svs"), "").unwrap();
     let named = [case(1), case(2), "http://host/slide.svs".to_owned(), path("slide.svs"), file];
-    let objects = Library::new(&named).unwrap();
+    let objects = SlideLibrary::new(&named).unwrap();
     let own = outer.path().file_name().unwrap().to_str().unwrap();
     let all = ["a.svs", "case2/slide.svs", "host/slide.svs", "slide.svs"].map(String::from);
     let mut all = all.to_vec();
@@ -90,24 +112,24 @@ fn several_places_have_names_of_their_own() {
     let address = |query: &str| format!("http://host/one/a.svs?key={query}");
     let prefixed = [address("s3cret"), address("s4cret"), path("one"), path("two")];
     for same in [&[path("one"), path("one")][..], &[case(1), case(1)], &prefixed] {
-        let same = Library::new(same).unwrap_err().to_string();
-        let is_told = ["two slides are called one/a.svs", "given twice"];
-        let is_told = is_told.iter().any(|told| same.contains(told));
-        assert!(is_told && !same.contains("cret"), "{same}");
+        let same = SlideLibrary::new(same).unwrap_err().to_string();
+        let is_reported = ["two slides are called one/a.svs", "given twice"];
+        let is_reported = is_reported.iter().any(|text| same.contains(text));
+        assert!(is_reported && !same.contains("cret"), "{same}");
     }
     for wrong in ["s3://", "s3:///", "s3://../", "ftp://host/a.svs", "http://"] {
-        let error = Library::new(&[wrong.to_owned()]).unwrap_err().to_string();
+        let error = SlideLibrary::new(&[wrong.to_owned()]).unwrap_err().to_string();
         assert!(
             ["key", "address", "name of the bucket"].iter().any(|part| error.contains(part)),
             "{error}"
         );
     }
-    assert!(Library::new(&[path("none")]).unwrap_err().to_string().contains("none"));
-    assert!(Library::new(&["http://".to_owned()]).is_err());
+    assert!(SlideLibrary::new(&[path("none")]).unwrap_err().to_string().contains("none"));
+    assert!(SlideLibrary::new(&["http://".to_owned()]).is_err());
 }
 
 #[test]
-fn a_directory_in_a_bucket_is_told_from_a_slide() {
+fn a_directory_in_a_bucket_is_distinguished_from_a_slide() {
     for (location, parts) in [
         ("s3://bucket", Some("bucket")),
         ("s3://bucket/", Some("bucket")),
@@ -117,8 +139,8 @@ fn a_directory_in_a_bucket_is_told_from_a_slide() {
         ("https://bucket/a/", None),
         ("/bucket/", None),
     ] {
-        let found = bucket(location).map(|parts| parts.join("|"));
-        assert_eq!(found.as_deref(), parts, "{location}");
+        let parsed = bucket(location).map(|parts| parts.join("|"));
+        assert_eq!(parsed.as_deref(), parts, "{location}");
     }
 }
 
@@ -126,12 +148,12 @@ fn a_directory_in_a_bucket_is_told_from_a_slide() {
 fn names_that_are_not_known_have_no_directory_looked_at_again_before_long() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("a.svs"), "").unwrap();
-    let library = Library::new(&[text(directory.path())]).unwrap();
+    let library = SlideLibrary::new(&[text(directory.path())]).unwrap();
     // As if a scan that took so long had just ended.
     let scanned = |took: Duration| {
         let at = Instant::now() + Duration::from_secs(3600);
-        let known = Known { at, took, ..library.known() };
-        *library.state() = known;
+        let last_scan = ScanResult { at, took, ..library.last_scan() };
+        *library.state() = last_scan;
         at
     };
     fs::write(directory.path().join("new.svs"), "").unwrap();
@@ -149,7 +171,7 @@ fn names_that_are_not_known_have_no_directory_looked_at_again_before_long() {
     }
     // When the time has come, a new slide is found.
     let long_ago = Instant::now().checked_sub(2 * FRESH).unwrap();
-    *library.state() = Known { at: long_ago, took: Duration::ZERO, ..library.known() };
+    *library.state() = ScanResult { at: long_ago, took: Duration::ZERO, ..library.last_scan() };
     assert!(library.find("new.svs").is_ok());
 }
 
@@ -159,16 +181,16 @@ fn a_scan_that_fails_is_not_made_again_at_once() {
     let [one, file] = ["one", "a.svs"].map(|name| outer.path().join(name));
     fs::create_dir(&one).unwrap();
     fs::write(&file, "").unwrap();
-    let library = Library::new(&[text(&one), text(&file)]).unwrap();
+    let library = SlideLibrary::new(&[text(&one), text(&file)]).unwrap();
     // A location for an existing slide.
     let roots = [("a.svs", one.clone()), ("a.svs", file)].map(|(id, path)| {
-        let place = Place::File { path, within: None };
-        Root::Slide { id: id.to_owned(), place }
+        let location = SlideLocation::File { path, within: None };
+        Root::Slide { id: id.to_owned(), location }
     });
     let long_ago = Instant::now().checked_sub(2 * FRESH).unwrap();
-    let known = Mutex::new(Known { at: long_ago, ..library.known() });
+    let last_scan = Mutex::new(ScanResult { at: long_ago, ..library.last_scan() });
     let scanning = Mutex::new(Headings::default());
-    let library = Library { roots: roots.into(), known, scanning };
+    let library = SlideLibrary { roots: roots.into(), last_scan, scanning };
     assert_eq!(ids(&library), ["a.svs"]);
     let at = library.state().at;
     assert!(at > long_ago && library.is_unknown("b.svs", at));
@@ -184,8 +206,8 @@ fn a_bucket_that_cannot_be_listed_keeps_its_slides_and_holds_up_no_others() {
         prefix: prefix.to_owned(),
     };
     let directory = || Root::Directory { path: outer.path().to_owned(), prefix: "b/".to_owned() };
-    let address = |address: &str| Place::Address(address.to_owned());
-    let slide = Root::Slide { id: "a/1.svs".to_owned(), place: address("http://host/1.svs") };
+    let address = |address: &str| SlideLocation::Address(address.to_owned());
+    let slide = Root::Slide { id: "a/1.svs".to_owned(), location: address("http://host/1.svs") };
     let before = List::from([
         ("a/1.svs".to_owned(), address("http://host/1.svs")),
         ("a/2.svs".to_owned(), address("s3://../slides/2.svs")),
@@ -195,8 +217,8 @@ fn a_bucket_that_cannot_be_listed_keeps_its_slides_and_holds_up_no_others() {
     ]);
     let mut headings = Headings::default();
     let roots = [bucket("a/"), directory(), slide];
-    let known = scan(&roots, Some(&before), &mut headings).unwrap();
-    let ids: Vec<&str> = known.list.keys().map(String::as_str).collect();
+    let last_scan = scan(&roots, Some(&before), &mut headings).unwrap();
+    let ids: Vec<&str> = last_scan.list.keys().map(String::as_str).collect();
     assert_eq!(ids, ["a/1.svs", "a/2.svs", "a/c/3.svs", "b/new.svs"]);
     // At the start, it is an error.
     assert!(scan(&[bucket(""), directory()], None, &mut headings).is_err());

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use moxcms::{ColorProfile, Layout, Transform8BitExecutor, TransformOptions};
 use seekwire_slides_image::Raster;
+use serde::Serialize;
 
 /// The treatment of colours of a slide that has a profile. Those of other slides are raw.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Colours {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub(crate) enum ColourMode {
     /// As they are stored.
     Raw,
     /// As they are stored, with the profile in the image.
@@ -39,10 +40,10 @@ pub(crate) fn check(icc: &[u8]) -> Result<(), String> {
 /// Converts to sRGB, and keeps the most recently used tables.
 #[derive(Default)]
 pub(crate) struct Conversions {
-    known: Mutex<Vec<Known>>,
+    cached: Mutex<Vec<CachedTransform>>,
 }
 
-struct Known {
+struct CachedTransform {
     icc: Vec<u8>,
     table: Arc<Transform8BitExecutor>,
 }
@@ -59,16 +60,16 @@ impl Conversions {
     }
 
     fn table(&self, icc: &[u8]) -> Result<Arc<Transform8BitExecutor>, String> {
-        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = known().iter().find(|known| known.icc == icc) {
-            return Ok(Arc::clone(&found.table));
+        let cached = || self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(transform) = cached().iter().find(|other| other.icc == icc) {
+            return Ok(Arc::clone(&transform.table));
         }
         let table = table(icc)?;
-        let mut known = known();
-        if known.len() == KEPT {
-            known.remove(0);
+        let mut cached = cached();
+        if cached.len() == KEPT {
+            cached.remove(0);
         }
-        known.push(Known { icc: icc.to_vec(), table: Arc::clone(&table) });
+        cached.push(CachedTransform { icc: icc.to_vec(), table: Arc::clone(&table) });
         Ok(table)
     }
 }
@@ -95,7 +96,7 @@ mod tests {
         let wide = convert(&adobe);
         assert!(furthest(&wide) > 20);
         assert_eq!(convert(&adobe), wide);
-        assert_eq!(conversions.known.lock().unwrap().len(), 2);
+        assert_eq!(conversions.cached.lock().unwrap().len(), 2);
     }
 
     #[test]

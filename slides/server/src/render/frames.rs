@@ -6,13 +6,13 @@ use seekwire_slides_image::{Plane, StoredTile};
 
 use crate::counters::Counters;
 use crate::failure::Failure;
-use crate::opened::Open;
-use crate::render::colour::Colours;
+use crate::render::colour::ColourMode;
 use crate::render::memory::{self, profile};
-use crate::render::turn::{Quality, Turn};
-use crate::render::work::{Orders, Pixels};
-use crate::render::{Image, Images, Kind, View};
-use crate::workers::wire::Task;
+use crate::render::rotation::{Quality, Turn};
+use crate::render::work::{Orders, TilePixels};
+use crate::render::{FrameCrop, Image, ImageFormat, Images};
+use crate::slide_cache::Open;
+use crate::workers::protocol::Task;
 
 impl Images {
     /// The samples of one channel in a tile of a level.
@@ -20,20 +20,24 @@ impl Images {
         &self,
         open: &Arc<Open>,
         level: usize,
-        place: (u32, u32),
-        (channel, plane): (u32, Plane),
+        position: (u32, u32),
+        channel: u32,
+        plane: Plane,
     ) -> Image {
         let of = open.levels.get(level).ok_or_else(|| Failure::not_found("no such level"))?;
         let pixels = u64::from(of.tile_width) * u64::from(of.tile_height);
         let (_, bits) = open.slide.sample();
-        let memory = self.memory.take(open.host.as_ref(), pixels * u64::from(bits.max(8) / 8));
-        let memory = memory.await?;
-        let turn = self.web.threads.take(open.host.as_ref(), 1).await?;
+        let host = open.host.as_ref();
+        // The stored tile may have all channels and planes.
+        let bytes =
+            (pixels * u64::from(bits.max(8) / 8)).saturating_add(open.slide.decoding(level));
+        let memory = self.memory.take(host, bytes).await?;
+        let turn = (self.web.threads.take(host, 1).await?, self.web.decoder(host).await);
         let slide = Arc::clone(open);
         let read = move || {
             // The client may disconnect meanwhile.
             let (_memory, _turn) = (memory, turn);
-            let raw = slide.slide.raw(level, place, channel, plane);
+            let raw = slide.slide.raw(level, position, channel, plane);
             raw.map_err(|error| slide.wrong(&error))
         };
         let raw = tokio::task::spawn_blocking(read).await;
@@ -42,16 +46,18 @@ impl Images {
         Ok(raw.bytes.into())
     }
 
-    /// A frame of a DICOM instance. Stored JPEG is sent unchanged if its colours are not converted.
+    /// A frame of a DICOM instance. Stored JPEG is sent unchanged if its colours are not converted:
+    /// those of a level may be, by the profile of the slide.
     pub(crate) async fn frame(
         &self,
-        open: &Open,
+        open: &Arc<Open>,
         tile: StoredTile,
-        kind: Kind,
-        view: Option<View>,
+        is_level: bool,
+        kind: ImageFormat,
+        view: Option<FrameCrop>,
     ) -> Image {
-        let icc = open.slide.icc().filter(|_| open.converts);
-        if kind == Kind::Jpeg
+        let icc = open.slide.icc().filter(|_| open.converts && is_level);
+        if kind == ImageFormat::Jpeg
             && icc.is_none()
             && view.is_none()
             && let Some(jpeg) = tile.jpeg().map_err(|error| open.wrong(&error))?
@@ -61,17 +67,19 @@ impl Images {
         }
         let layout = tile.layout();
         let area = u64::from(layout.width) * u64::from(layout.height);
-        let wanted = view.map_or(area, |View { to, .. }| u64::from(to.0) * u64::from(to.1));
-        let bytes = memory::pixels(area, wanted) + profile(icc, Colours::Srgb);
+        let wanted = view.map_or(area, |FrameCrop { to, .. }| u64::from(to.0) * u64::from(to.1));
+        let bytes = memory::pixels(area, wanted) + profile(icc, ColourMode::Srgb);
         let memory = self.memory.take(open.host.as_ref(), bytes).await?;
-        let (block, taken) = (tile.to_block().into(), Some(Arc::clone(&memory)));
-        let answer = self.tiles.farm().run_with(Task::Decompress, block, taken, || true).await;
-        let answer = answer.map_err(|failure| open.outside(failure))?;
-        Counters::add(&self.counters.decoded, 1);
+        let make = move || Some(tile.to_block().into());
+        let memory_permit = Some(Arc::clone(&memory));
+        let answer = self.tiles.farm().run(Task::Decompress, None, memory_permit, make).await?;
         let wrong = || Failure::internal("the decoded frame has the wrong size");
-        let pixels = answer.and_then(Pixels::of).ok_or_else(wrong)?;
+        let answer = answer.ok_or_else(wrong)?.map_err(|what| open.undone(&what))?;
+        Counters::add(&self.counters.decoded, 1);
+        let pixels = TilePixels::of(answer).ok_or_else(wrong)?;
         let size = (pixels.width, pixels.height);
-        let View { part, to } = view.unwrap_or(View { part: [0, 0, size.0, size.1], to: size });
+        let FrameCrop { part, to } =
+            view.unwrap_or(FrameCrop { part: [0, 0, size.0, size.1], to: size });
         let [left, top, width, height] = part.map(f64::from);
         let orders = Orders {
             width: size.0,
@@ -81,10 +89,14 @@ impl Images {
             turn: Turn::default(),
             quality: Quality::Colour,
             converts: icc.is_some(),
-            format: self.format(kind),
+            format: self.format(kind, false),
         };
-        let mut block = pixels.bytes.to_vec();
-        orders.append(&mut block, icc);
-        self.finish(open, block, memory, false).await
+        let slide = Arc::clone(open);
+        let block = move || {
+            let mut block = pixels.bytes.to_vec();
+            orders.append(&mut block, slide.slide.icc().filter(|_| slide.converts && is_level));
+            block
+        };
+        self.finish(open, memory, false, block).await
     }
 }

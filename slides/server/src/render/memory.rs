@@ -7,14 +7,14 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use crate::failure::{Failure, Result};
-use crate::render::colour::Colours;
-use crate::shares::{Host, Shares};
+use crate::render::colour::ColourMode;
+use crate::web_limits::{Host, Shares};
 
 /// Bytes per permit.
 const GRAIN: u64 = 64 << 10;
 
 /// A share of the memory or of another limited resource, until it is no longer used.
-pub(crate) type Taken = Arc<dyn Send + Sync>;
+pub(crate) type MemoryPermit = Arc<dyn Send + Sync>;
 
 /// The memory for all images.
 pub(crate) struct Memory {
@@ -31,7 +31,7 @@ impl Memory {
     }
 
     /// Waits for so many bytes, for an image of a slide on that web server.
-    pub(crate) async fn take(&self, host: Option<&Host>, bytes: u64) -> Result<Taken> {
+    pub(crate) async fn take(&self, host: Option<&Host>, bytes: u64) -> Result<MemoryPermit> {
         let grains = grains(bytes);
         let (most, of) = match host {
             None => (self.most, ""),
@@ -64,8 +64,8 @@ pub(crate) fn pixels(read: u64, made: u64) -> u64 {
 
 /// Bytes for a colour profile: it follows the pixels, stays with the tables made from it or is
 /// passed to an encoder, and is in the image if embedded.
-pub(crate) fn profile(icc: Option<&[u8]>, colours: Colours) -> u64 {
-    let times = if colours == Colours::Embedded { 3 } else { 2 };
+pub(crate) fn profile(icc: Option<&[u8]>, colours: ColourMode) -> u64 {
+    let times = if colours == ColourMode::Embedded { 3 } else { 2 };
     icc.map_or(0, |icc| icc.len() as u64 * times)
 }
 
@@ -98,9 +98,9 @@ mod tests {
     #[test]
     fn profiles_are_paid_for() {
         let icc = vec![0; 1 << 20];
-        assert_eq!(profile(Some(&icc), Colours::Srgb), 2 << 20);
-        assert_eq!(profile(Some(&icc), Colours::Embedded), 3 << 20);
-        assert_eq!(profile(None, Colours::Raw), 0);
+        assert_eq!(profile(Some(&icc), ColourMode::Srgb), 2 << 20);
+        assert_eq!(profile(Some(&icc), ColourMode::Embedded), 3 << 20);
+        assert_eq!(profile(None, ColourMode::Raw), 0);
         assert_eq!((pixels(1 << 20, 0), pixels(u64::MAX, 1)), (3 << 20, u64::MAX));
     }
 }

@@ -3,62 +3,69 @@
 //! ```text
 //! Images::get ── kept? ── one flight for each picture
 //!   stored JPEG that fits        read ───────────────────────────────> answer
-//!   else  tiles (one flight each) read ── decompress (farm) ── paste
-//!                                                       └── finish (farm) ──> answer
+//!   else  tiles (one flight each) read ── decompress (farm)
+//!                                            └── paste ── finish (farm) ──> answer
 //! ```
 //!
 //! - picture: a requested image
-//! - plan: chooses level and tiles, and the places of their pixels
+//! - plan: chooses level and tiles, and the positions of their pixels
 //! - tiles: stored tiles, each decoded once
-//! - farm: shared work, done in a pipeline
+//! - region: the pixels of tiles, pasted when there are some
+//! - farm: shared work, done by an executor or in a pipeline
+//! - executor: threads of this process that do work
 //! - frames: DICOM frames and samples of channels, made for each request
 //! - memory: bounds the memory of images in progress
 //! - pipeline: a filter of `seekwire-flow` with copies here and at workers
-//! - promise: guarantees for updates
+//! - guarantee: guarantees for updates
 //! - work: the work of the copies; blocks of bytes
 //! - colour: conversion to sRGB
-//! - turn: rotation, mirroring, grey
+//! - rotation: rotation, mirroring, grey
 
 pub(crate) mod colour;
+mod executor;
 pub(crate) mod farm;
 mod frames;
+pub(crate) mod guarantee;
 pub(crate) mod memory;
 mod picture;
 pub(crate) mod pipeline;
 pub(crate) mod plan;
-pub(crate) mod promise;
+mod region;
+pub(crate) mod rotation;
 pub(crate) mod stored;
 pub(crate) mod tiles;
-pub(crate) mod turn;
 pub(crate) mod work;
 
 use std::sync::Arc;
 
 use anyhow::Result as Anyhow;
 use bytes::Bytes;
-use futures_util::{StreamExt, stream};
-use seekwire_flow::{Guarantee, Policy};
-use seekwire_slides_image::{Format, Raster, Region, Rendering};
+use seekwire_flow::{DealingPolicy, Guarantee};
+use seekwire_slides_image::{Format, Raster, Rendering};
 
-use crate::bounded::Bounded;
+use crate::byte_lru::Bounded;
 use crate::counters::Counters;
 use crate::disk::{Disk, Name};
 use crate::failure::{Failure, Result};
-use crate::flights::{Flight, Flights, Joined};
-use crate::opened::Open;
-use crate::shares::Web;
-use crate::workers::remote::Given;
-use crate::workers::wire::Task;
-use colour::Colours;
+use crate::single_flight::{Flight, Flights, Joined};
+use crate::slide_cache::Open;
+use crate::web_limits::{TOO_MANY, Web};
+use crate::workers::protocol::Task;
+use crate::workers::remote::WorkerThreads;
+use colour::ColourMode;
 use farm::Farm;
-use memory::{Memory, Taken, profile};
-use pipeline::{Options, TOGETHER, Work};
-use plan::{Part, Plan};
-use promise::Promise;
-use tiles::Tiles;
+use guarantee::Promise;
+use memory::{Memory, MemoryPermit, profile};
+use pipeline::{PipelineOptions, WorkFn};
+use plan::{BaseRegion, Plan};
+use region::Region;
+use tiles::TileCache;
 use work::Orders;
 
-pub(crate) use picture::{Kind, Look, Picture, Shown, View};
+pub(crate) use picture::{Appearance, FrameCrop, ImageFormat, Picture, Shown, key};
+
+/// From this JPEG quality on, colours of every image have full resolution.
+const FULL_COLOUR: u8 = 90;
 
 /// Limits on images.
 #[derive(Debug, Clone)]
@@ -78,7 +85,7 @@ pub(crate) struct Bounds {
     /// Whether to use libjpeg-turbo if it is installed.
     pub(crate) turbojpeg: bool,
     /// How work is distributed among copies.
-    pub(crate) policy: Policy,
+    pub(crate) policy: DealingPolicy,
     pub(crate) guarantee: Option<Guarantee>,
 }
 
@@ -99,12 +106,9 @@ struct Made {
     is_complete: Option<bool>,
 }
 
-/// For requests beyond the limit of those that wait for one web server.
-pub(crate) const TOO_MANY: &str = "too many requests are waiting for the slide's web server";
-
 /// Makes images, and caches them.
 pub(crate) struct Images {
-    tiles: Arc<Tiles>,
+    tiles: Arc<TileCache>,
     farm: Arc<Farm>,
     kept: Bounded<Key, Bytes>,
     flights: Arc<Flights<Key, Result<Made>>>,
@@ -125,15 +129,15 @@ impl Images {
         counters: Arc<Counters>,
     ) -> Anyhow<Self> {
         let tools = work::Tools::new(bounds.turbojpeg, bounds.tile);
-        let work: Work = Arc::new(move |task, block| tools.work(task, block));
+        let work: WorkFn = Arc::new(move |task, block| tools.work(task, block));
         let farm = |name, guarantee| {
             let (copies, work, policy) = (bounds.threads, Arc::clone(&work), bounds.policy);
-            Farm::with(Options { name, copies, work, policy, guarantee })
+            Farm::with(PipelineOptions { name, copies, work, policy, guarantee })
         };
         let decompress = farm("decompress", bounds.guarantee)?;
         let (own, counts) = (Arc::clone(&web), Arc::clone(&counters));
         Ok(Self {
-            tiles: Arc::new(Tiles::new(decompress, bounds.tiles, own, counts)),
+            tiles: Arc::new(TileCache::new(decompress, bounds.tiles, own, counts)),
             farm: Arc::new(farm("finish", bounds.guarantee)?),
             kept: Bounded::new(bounds.images),
             flights: Arc::new(Flights::new()),
@@ -146,11 +150,11 @@ impl Images {
         })
     }
 
-    pub(crate) fn tiles(&self) -> &Tiles {
+    pub(crate) fn tiles(&self) -> &TileCache {
         &self.tiles
     }
 
-    pub(crate) fn farm(&self) -> &Farm {
+    pub(crate) fn farm(&self) -> &Arc<Farm> {
         &self.farm
     }
 
@@ -161,8 +165,8 @@ impl Images {
 
     /// Distributes work to this process and these workers, unless there are not enough threads for
     /// that.
-    pub(crate) fn work_with(&self, given: &[Given]) -> Anyhow<()> {
-        Farm::all_work_with(&[self.tiles.farm(), &self.farm], given)
+    pub(crate) fn work_with(&self, workers: &[WorkerThreads]) -> Anyhow<()> {
+        Farm::all_work_with(&[self.tiles.farm(), &self.farm], workers)
     }
 
     /// True while work for a previous set of workers is unfinished.
@@ -236,7 +240,7 @@ impl Images {
         let plan = Plan::new(&open.levels, part, picture.width, picture.height)?;
         // An image that is too large is refused before its tiles matter.
         let is_made = plan.pixels() <= work::limits().region_pixels;
-        is_made.then(|| promise::is_complete(plan.tiles().count()))
+        is_made.then(|| guarantee::is_complete(plan.tiles().count()))
     }
 
     async fn fetch(self: Arc<Self>, open: Arc<Open>, key: Key, flight: Flight<Key, Result<Made>>) {
@@ -292,7 +296,7 @@ impl Images {
             &open.location,
             &open.stamp,
             &self.bounds.quality.to_string(),
-            &format!("{picture:?}"),
+            &key(picture),
         ]);
         if let Some(image) = disk.get(name).await {
             return Ok(Made { image, is_complete: None });
@@ -323,13 +327,13 @@ impl Images {
         &self,
         open: &Arc<Open>,
         picture: &Picture,
-        part: Part,
+        part: BaseRegion,
     ) -> Result<Option<Bytes>> {
-        let Some((level, region)) = stored::place(&open.levels, picture, part) else {
+        let Some((level, region)) = stored::stored_tile(&open.levels, picture, part) else {
             return Ok(None);
         };
         let slide = Arc::clone(open);
-        let embeds = picture.colours == Colours::Embedded;
+        let embeds = picture.colours == ColourMode::Embedded;
         let memory = match open.slide.icc().filter(|_| embeds) {
             Some(icc) => {
                 let bytes = profile(Some(icc), picture.colours);
@@ -358,7 +362,7 @@ impl Images {
         &self,
         open: &Arc<Open>,
         picture: &Picture,
-        part: Part,
+        part: BaseRegion,
         rendering: Option<&Arc<Rendering>>,
     ) -> Image {
         let plan = Plan::new(&open.levels, part, picture.width, picture.height)
@@ -370,42 +374,18 @@ impl Images {
                 plan.width, plan.height
             )));
         }
-        let is_complete = promise::is_complete(plan.tiles().count());
+        let tiles = plan.tiles().count();
+        let is_complete = guarantee::is_complete(tiles);
         let made = u64::from(picture.width) * u64::from(picture.height);
-        let icc = open.slide.icc().filter(|_| picture.colours != Colours::Raw);
-        let bytes = memory::pixels(plan.pixels(), made) + profile(icc, picture.colours);
+        let icc = open.slide.icc().filter(|_| picture.colours != ColourMode::Raw);
+        let bytes = memory::pixels(plan.pixels(), made)
+            + Region::collects(&plan, tiles)
+            + profile(icc, picture.colours);
         let host = open.host.as_ref();
         let memory = self.memory.take(host, bytes).await?;
-        let mut pixels = plan.white(icc.map_or(0, <[u8]>::len) + Orders::LENGTH + 8);
-        let (level, halvings) = (plan.level, plan.halvings);
-        let places: Vec<_> = plan.tiles().collect();
-        let mut window = self.tiles.farm().window();
-        let mut part = places.len().max(1);
-        if self.promise.is_some() {
-            // An update begins once the last of its tiles has been read, so all are read at once.
-            window *= TOGETHER;
-            part = window.min(self.tiles.updated(host));
-        }
-        for places in places.chunks(part) {
-            let taken = match self.promise {
-                Some(_) => Some(self.tiles.room(host, is_complete, places.len()).await?),
-                None => None,
-            };
-            let update = self.tiles.farm().update(is_complete, taken);
-            let fetch = |place: &(u32, u32)| {
-                let (tiles, open) = (Arc::clone(&self.tiles), Arc::clone(open));
-                let (place, update) = (*place, update.clone());
-                let of = (level, halvings, rendering.cloned());
-                async move { (place, tiles.get(&open, of, place, update).await) }
-            };
-            let fetches: Vec<_> = places.iter().map(fetch).collect();
-            drop(update);
-            let fetched = stream::iter(fetches).buffer_unordered(window);
-            let mut fetched = std::pin::pin!(fetched);
-            while let Some((place, tile)) = fetched.next().await {
-                plan.paste(&mut pixels, place, &tile?);
-            }
-        }
+        let more = icc.map_or(0, <[u8]>::len) + Orders::LENGTH;
+        let region = Region::new(plan.clone(), more);
+        let region = region.with_tiles(&self.tiles, open, rendering, is_complete, &memory).await?;
         let orders = Orders {
             width: plan.width,
             height: plan.height,
@@ -413,11 +393,16 @@ impl Images {
             to: (picture.width, picture.height),
             turn: picture.turn,
             quality: picture.quality,
-            converts: picture.colours == Colours::Srgb,
-            format: self.format(picture.kind),
+            converts: picture.colours == ColourMode::Srgb,
+            format: self.format(picture.kind, rendering.is_some()),
         };
-        orders.append(&mut pixels, icc);
-        self.finish(open, pixels, memory, is_complete).await
+        let (slide, has_profile) = (Arc::clone(open), icc.is_some());
+        let block = move || {
+            let mut block = region.into_pixels();
+            orders.append(&mut block, slide.slide.icc().filter(|_| has_profile));
+            block
+        };
+        self.finish(open, memory, is_complete, block).await
     }
 
     async fn associated(&self, open: &Arc<Open>, picture: &Picture, name: &str) -> Image {
@@ -430,10 +415,11 @@ impl Images {
         let to = (side(wide), side(high));
         let area = |(width, height): (u32, u32)| u64::from(width) * u64::from(height);
         // One of its tiles may be as large as the whole.
-        let bytes = memory::pixels(2 * area((width, height)), area(to));
+        let bytes = memory::pixels(2 * area((width, height)), area(to))
+            .saturating_add(open.slide.associated_decoding(&name));
         let host = open.host.as_ref();
         let memory = self.memory.take(host, bytes).await?;
-        let turn = self.web.threads.take(host, 1).await?;
+        let turn = (self.web.threads.take(host, 1).await?, self.web.decoder(host).await);
         let read = move || {
             let _turn = turn;
             let raster = slide.slide.associated(&name).map_err(|error| slide.wrong(&error))?;
@@ -452,42 +438,46 @@ impl Images {
             to,
             turn: picture.turn,
             quality: picture.quality,
-            converts: picture.colours == Colours::Srgb,
-            format: self.format(picture.kind),
+            converts: picture.colours == ColourMode::Srgb,
+            format: self.format(picture.kind, false),
         };
-        let mut pixels = raster.into_pixels();
-        orders.append(&mut pixels, None);
-        self.finish(open, pixels, memory, false).await
+        let block = move || {
+            let mut block = raster.into_pixels();
+            orders.append(&mut block, None);
+            block
+        };
+        self.finish(open, memory, false, block).await
     }
 
-    fn format(&self, kind: Kind) -> Format {
+    /// Channels differ in colour alone where they are blended, so there it has full resolution.
+    fn format(&self, kind: ImageFormat, is_blend: bool) -> Format {
+        let quality = self.bounds.quality;
         match kind {
-            Kind::Jpeg => Format::Jpeg(self.bounds.quality),
-            Kind::Png => Format::Png,
-            Kind::WebP => Format::WebP,
+            ImageFormat::Jpeg => {
+                Format::Jpeg { quality, full_colour: is_blend || quality >= FULL_COLOUR }
+            }
+            ImageFormat::Png => Format::Png,
+            ImageFormat::WebP => Format::WebP,
         }
     }
 
-    async fn finish(&self, open: &Open, block: Vec<u8>, memory: Taken, is_complete: bool) -> Image {
-        let block = Bytes::from(block);
-        let answer = match self.farm.update(is_complete, Some(Arc::clone(&memory))) {
-            Some(update) => update.run(Task::Finish, block).await.map(Some),
-            None => self.farm.run_with(Task::Finish, block, Some(memory), || true).await,
-        };
-        match answer {
-            Ok(image) => {
+    /// Encodes the image of a block that `block` returns, which may take some time.
+    async fn finish(
+        &self,
+        open: &Open,
+        memory: MemoryPermit,
+        is_complete: bool,
+        block: impl FnOnce() -> Vec<u8> + Send + 'static,
+    ) -> Image {
+        let update = self.farm.update(is_complete, Some(Arc::clone(&memory)));
+        let make = || Some(Bytes::from(block()));
+        match self.farm.run(Task::Finish, update, Some(memory), make).await? {
+            Some(Ok(image)) => {
                 Counters::add(&self.counters.encoded, 1);
-                image.ok_or_else(|| Failure::internal("the work was not done"))
+                Ok(image)
             }
-            Err(failure) => {
-                tracing::warn!(slide = open.id, "{failure}");
-                Err(open.outside(failure))
-            }
+            Some(Err(what)) => Err(open.undone(&what)),
+            None => Err(Failure::internal("the work was not done")),
         }
     }
-}
-
-/// A region of a level, in the form that slides take.
-fn region(x: u32, y: u32, width: u32, height: u32) -> Region {
-    Region { x: x.into(), y: y.into(), width, height }
 }

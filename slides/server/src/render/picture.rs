@@ -3,25 +3,26 @@
 use std::sync::Arc;
 
 use seekwire_slides_image::{Layer, Rendering};
+use serde::{Serialize, Serializer};
 
-use crate::render::colour::Colours;
-use crate::render::plan::Part;
-use crate::render::turn::{Quality, Turn};
+use crate::render::colour::ColourMode;
+use crate::render::plan::BaseRegion;
+use crate::render::rotation::{Quality, Turn};
 
 /// The content of an image.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub(crate) enum Shown {
     /// A part of a slide without channels, in the default plane.
-    Part(Part),
+    Part(BaseRegion),
     /// A part of a slide in another rendering, or of a slide with channels.
-    Of(Part, Arc<Rendering>),
+    Of(BaseRegion, #[serde(serialize_with = "shared")] Arc<Rendering>),
     /// An associated image.
     Associated(String),
 }
 
 impl Shown {
     /// A part of a slide, with a rendering if the slide has several.
-    pub(crate) fn part(part: Part, rendering: Option<&Arc<Rendering>>) -> Self {
+    pub(crate) fn part(part: BaseRegion, rendering: Option<&Arc<Rendering>>) -> Self {
         match rendering {
             Some(rendering) => Self::Of(part, Arc::clone(rendering)),
             None => Self::Part(part),
@@ -29,7 +30,7 @@ impl Shown {
     }
 
     /// The part of the slide, and its rendering.
-    pub(crate) fn parts(&self) -> Option<(Part, Option<&Arc<Rendering>>)> {
+    pub(crate) fn parts(&self) -> Option<(BaseRegion, Option<&Arc<Rendering>>)> {
         match self {
             Self::Part(part) => Some((*part, None)),
             Self::Of(part, rendering) => Some((*part, Some(rendering))),
@@ -46,14 +47,14 @@ pub(crate) fn cost(rendering: Option<&Arc<Rendering>>) -> usize {
 
 /// The colours, plane and channels of an image of a slide.
 #[derive(Debug, Clone)]
-pub(crate) struct Look {
-    pub(crate) colours: Colours,
+pub(crate) struct Appearance {
+    pub(crate) colours: ColourMode,
     /// `None` for the colours of the pixels in the default plane.
     pub(crate) rendering: Option<Arc<Rendering>>,
 }
 
 /// A requested image.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub(crate) struct Picture {
     pub(crate) shown: Shown,
     /// Size before turning. An associated image is not enlarged.
@@ -61,27 +62,40 @@ pub(crate) struct Picture {
     pub(crate) height: u32,
     pub(crate) turn: Turn,
     pub(crate) quality: Quality,
-    pub(crate) kind: Kind,
-    pub(crate) colours: Colours,
+    pub(crate) kind: ImageFormat,
+    pub(crate) colours: ColourMode,
+}
+
+/// The version of the encoding of cache keys. A change of the types that are encoded, or of the pixels
+/// that they stand for, needs another one.
+const KEYS: u32 = 2;
+
+/// The part of a cache key that says which image it is: for entity tags, and on disk.
+pub(crate) fn key(of: &impl Serialize) -> String {
+    serde_json::to_string(&(KEYS, of)).expect("plain data, with names as keys")
+}
+
+fn shared<S: Serializer>(rendering: &Arc<Rendering>, to: S) -> Result<S::Ok, S::Error> {
+    rendering.as_ref().serialize(to)
 }
 
 /// A part of a frame, and its size in the result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct View {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct FrameCrop {
     /// Left, top, width, height.
     pub(crate) part: [u32; 4],
     pub(crate) to: (u32, u32),
 }
 
 /// The encoding of an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub(crate) enum ImageFormat {
     Jpeg,
     Png,
     WebP,
 }
 
-impl Kind {
+impl ImageFormat {
     /// By file extension.
     pub(crate) fn of(extension: &str) -> Option<Self> {
         match extension {

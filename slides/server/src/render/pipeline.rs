@@ -1,7 +1,7 @@
 //! A filter of `seekwire-flow` with copies here and at workers, which process jobs.
 //!
 //! ```text
-//! jobs (source) ──> filter, copy 0..n here, copy n.. at workers ──> told (sink)
+//! jobs (source) ──> filter, copy 0..n here, copy n.. at workers ──> results (sink)
 //! ```
 //!
 //! Only the numbers of jobs pass through the streams: their bytes and clients are in a table of
@@ -14,7 +14,6 @@
 //! long; with large ones, more complete updates are done per second.
 
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, ThreadId};
@@ -23,38 +22,42 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result as Anyhow};
 use bytes::Bytes;
 use seekwire_flow::{
-    Block, Bounds, Cut, Filter, FilterError, Graph, Guarantee, GuaranteeReport, Outputs, Policy,
-    Ports, Reason, Running, Step, StreamOptions, Unit,
+    Block, Cut, DealingPolicy, Filter, FilterError, Graph, Guarantee, GuaranteeReport, Outputs,
+    Ports, Running, SizeBounds, SizeReason, Step, StreamOptions, Unit,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-use crate::render::memory::Taken;
+use crate::failure;
+use crate::render::executor::Here;
+use crate::render::memory::MemoryPermit;
 use crate::render::work;
-use crate::workers::remote::{Given, Remote};
-use crate::workers::wire::Task;
+use crate::workers::protocol::Task;
+use crate::workers::remote::{Remote, WorkerThreads};
 
 /// Maps a block to its result or an error, the same in every copy.
-pub(crate) type Work =
-    Arc<dyn Fn(Task, Bytes) -> std::result::Result<Vec<u8>, String> + Send + Sync>;
+pub(crate) type WorkFn = Arc<dyn Fn(Task, Bytes) -> Result<Vec<u8>, String> + Send + Sync>;
 
 /// The result of work.
-pub(crate) type Outcome = std::result::Result<Bytes, String>;
+pub(crate) type Outcome = Result<Bytes, String>;
+
+/// The result of a job; `None` if nobody wanted it when its turn came.
+pub(crate) type Answer = failure::Result<Option<Outcome>>;
 
 /// How jobs are done.
-pub(crate) struct Options {
+pub(crate) struct PipelineOptions {
     /// Name of the threads, also for reports.
     pub(crate) name: &'static str,
     /// Number of copies in this process.
     pub(crate) copies: usize,
-    pub(crate) work: Work,
+    pub(crate) work: WorkFn,
     /// How jobs are distributed among the copies.
-    pub(crate) policy: Policy,
+    pub(crate) policy: DealingPolicy,
     pub(crate) guarantee: Option<Guarantee>,
 }
 
 /// Jobs in the pipeline for each copy: the current one, and the next. It is also the number of
 /// copies for each thread of a worker, so that a job is always on the way to it.
-const WINDOW: usize = 2;
+pub(crate) const WINDOW: usize = 2;
 
 /// Percentage of jobs that may be hedged.
 const HEDGED: u32 = 20;
@@ -68,45 +71,14 @@ pub(crate) const TOGETHER: usize = 8;
 /// Pause before the unit of work is restarted after a failure.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Work done in this process. Each copy may run in a thread of its own, because copies at workers
-/// do the work here that cannot be done there.
-pub(crate) struct Here {
-    /// Number of threads that may begin to work.
-    free: Mutex<usize>,
-    is_free: Condvar,
-    /// Nanoseconds spent on work.
-    pub(crate) busy: AtomicU64,
-}
-
-impl Here {
-    /// Allows `most` threads to work at a time.
-    pub(crate) fn new(most: usize) -> Self {
-        Self { free: Mutex::new(most), is_free: Condvar::new(), busy: AtomicU64::new(0) }
-    }
-
-    /// Works when the turn comes. A panic is caught: it would end all other work as well.
-    fn work(&self, work: impl FnOnce() -> std::result::Result<Vec<u8>, String>) -> Outcome {
-        let free = || self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let wait = self.is_free.wait_while(free(), |free| *free == 0);
-        *wait.unwrap_or_else(PoisonError::into_inner) -= 1;
-        let began = Instant::now();
-        let outcome = catch_unwind(AssertUnwindSafe(work));
-        let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.busy.fetch_add(took, Ordering::Relaxed);
-        *free() += 1;
-        self.is_free.notify_one();
-        outcome.unwrap_or_else(|_| Err("the decoder panicked".into())).map(Bytes::from)
-    }
-}
-
 /// A piece of work, and its client.
 pub(crate) struct Job {
     pub(crate) task: Task,
     pub(crate) block: Bytes,
-    pub(crate) answer: oneshot::Sender<Outcome>,
+    pub(crate) answer: oneshot::Sender<Answer>,
     pub(crate) permit: Option<OwnedSemaphorePermit>,
     /// The block's share of a resource, held until the job is done.
-    pub(crate) taken: Option<Taken>,
+    pub(crate) memory: Option<MemoryPermit>,
 }
 
 /// The unfinished jobs.
@@ -143,10 +115,10 @@ impl Waiting {
 
     /// Answers a job, unless another copy was faster.
     fn answer(&self, number: u64, outcome: Outcome) {
-        if let Some(Job { answer, permit, block, taken, .. }) = self.take(number) {
-            drop((permit, block, taken));
+        if let Some(Job { answer, permit, block, memory, .. }) = self.take(number) {
+            drop((permit, block, memory));
             // The client may have disconnected.
-            let _ = answer.send(outcome);
+            let _ = answer.send(Ok(Some(outcome)));
         }
     }
 
@@ -187,29 +159,36 @@ pub(crate) struct Pipeline {
 
 /// How jobs are currently distributed.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Dealt {
-    /// Copies of the filter, here and at workers.
+pub(crate) struct DealingStats {
+    /// False if an executor does them all.
+    pub(crate) is_dealt: bool,
+    /// Copies of the filter, here and at workers, or threads of the executor.
     pub(crate) copies: usize,
     /// Number of hedged jobs, and of those that the second copy finished first.
     pub(crate) hedged: (u64, u64),
     /// Jobs in a block, and the reason.
     pub(crate) together: usize,
-    pub(crate) reason: Option<Reason>,
+    pub(crate) reason: Option<SizeReason>,
     /// Flow's report on its part of the guarantee.
     pub(crate) guarantee: Option<GuaranteeReport>,
 }
 
 impl Pipeline {
     /// Starts a thread for each copy here, and two for each thread of a worker.
-    pub(crate) fn start(options: &Options, given: &[Given], here: &Arc<Here>) -> Anyhow<Self> {
+    pub(crate) fn start(
+        options: &PipelineOptions,
+        workers: &[WorkerThreads],
+        here: &Arc<Here>,
+    ) -> Anyhow<Self> {
         let name = options.name;
-        let mut places: Vec<Option<Arc<Remote>>> = vec![None; options.copies];
-        for Given { remote, threads } in given {
-            places.extend((0..threads * WINDOW).map(|_| Some(Arc::clone(remote))));
+        let mut copy_workers: Vec<Option<Arc<Remote>>> = vec![None; options.copies];
+        for WorkerThreads { remote, threads } in workers {
+            copy_workers.extend((0..threads * WINDOW).map(|_| Some(Arc::clone(remote))));
         }
-        let copies = places.len();
+        let copies = copy_workers.len();
         let is_elsewhere = copies > options.copies;
-        let places = Arc::new(Places { places, known: Mutex::default() });
+        let copy_workers =
+            Arc::new(CopyWorkers { workers: copy_workers, numbers: Mutex::default() });
         let (sender, receiver) = mpsc::unbounded_channel();
         let receiver = Arc::new(Mutex::new(receiver));
         let waiting = Arc::new(Waiting::default());
@@ -219,24 +198,26 @@ impl Pipeline {
             move || Jobs { jobs: Arc::clone(&receiver), waiting: Arc::clone(&of), update: None };
         graph.filter("jobs", 1, Ports::source(), jobs)?;
         let (of, work, here) = (Arc::clone(&waiting), Arc::clone(&options.work), Arc::clone(here));
-        let copy = move || Copy {
+        let copy = move || JobFilter {
             waiting: Arc::clone(&of),
             work: Arc::clone(&work),
             here: Arc::clone(&here),
-            remote: places.of_this_thread(),
+            remote: copy_workers.of_this_thread(),
         };
         graph.filter(name, copies, Ports::step(), copy)?;
         let of = Arc::clone(&waiting);
-        let told = move || Told { waiting: Arc::clone(&of), update: None };
-        graph.filter("told", 1, Ports::sink(), told)?;
+        let results = move || UnitSink { waiting: Arc::clone(&of), update: None };
+        graph.filter("results", 1, Ports::sink(), results)?;
         let cut = match options.guarantee {
             None => Cut::Whole,
-            Some(_) => Cut::Auto(Bounds { least: NUMBER, most: TOGETHER * NUMBER, record: NUMBER }),
+            Some(_) => {
+                Cut::Auto(SizeBounds { least: NUMBER, most: TOGETHER * NUMBER, record: NUMBER })
+            }
         };
         let policy = options.policy;
         graph.connect("jobs", name, StreamOptions { policy, cut, ..StreamOptions::default() })?;
-        graph.connect(name, "told", StreamOptions::default())?;
-        if policy == Policy::Adaptive && is_elsewhere {
+        graph.connect(name, "results", StreamOptions::default())?;
+        if policy.can_hedge() && is_elsewhere {
             graph.idempotent(name)?;
             graph.hedge(name, HEDGED)?;
         }
@@ -261,9 +242,9 @@ impl Pipeline {
         &self.permits
     }
 
-    /// Maximum number of jobs waiting or in process.
-    pub(crate) fn window(&self) -> usize {
-        self.copies * WINDOW
+    /// Copies of the filter, here and at workers.
+    pub(crate) fn copies(&self) -> usize {
+        self.copies
     }
 
     /// Does a job. With a guarantee, it is an update of its own.
@@ -289,11 +270,12 @@ impl Pipeline {
         drop(self.running.submit(unit));
     }
 
-    pub(crate) fn dealt(&self) -> Dealt {
+    pub(crate) fn dealt(&self) -> DealingStats {
         let streams = self.running.streams();
         let stream = streams.first();
         let block = stream.and_then(|stream| stream.block.as_ref());
-        Dealt {
+        DealingStats {
+            is_dealt: true,
             copies: self.copies,
             hedged: stream.map_or((0, 0), |stream| (stream.hedged, stream.hedges_won)),
             together: block.map_or(1, |block| (block.size / NUMBER).max(1)),
@@ -336,18 +318,18 @@ fn keep(running: &Running, waiting: &Waiting) {
     }
 }
 
-/// Assigns places to copies in the order in which their threads start.
-struct Places {
-    places: Vec<Option<Arc<Remote>>>,
-    known: Mutex<HashMap<ThreadId, usize>>,
+/// Assigns workers to copies in the order in which their threads start.
+struct CopyWorkers {
+    workers: Vec<Option<Arc<Remote>>>,
+    numbers: Mutex<HashMap<ThreadId, usize>>,
 }
 
-impl Places {
+impl CopyWorkers {
     fn of_this_thread(&self) -> Option<Arc<Remote>> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = known.len();
-        let place = *known.entry(thread::current().id()).or_insert(next);
-        self.places.get(place).cloned().flatten()
+        let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = numbers.len();
+        let number = *numbers.entry(thread::current().id()).or_insert(next);
+        self.workers.get(number).cloned().flatten()
     }
 }
 
@@ -359,11 +341,7 @@ struct Jobs {
 }
 
 impl Filter for Jobs {
-    fn init(
-        &mut self,
-        argument: &str,
-        _: &mut Outputs<'_>,
-    ) -> std::result::Result<(), FilterError> {
+    fn init(&mut self, argument: &str, _: &mut Outputs<'_>) -> Result<(), FilterError> {
         if !argument.is_empty() {
             let update = self.waiting.state().updates.get(&argument.parse()?).cloned();
             self.update = Some(update.unwrap_or_default());
@@ -371,7 +349,7 @@ impl Filter for Jobs {
         Ok(())
     }
 
-    fn generate(&mut self, out: &mut Outputs<'_>) -> std::result::Result<Step, FilterError> {
+    fn generate(&mut self, out: &mut Outputs<'_>) -> Result<Step, FilterError> {
         if let Some(update) = &self.update {
             let numbers: Vec<u8> = update.iter().flat_map(|number| number.to_le_bytes()).collect();
             if !numbers.is_empty() {
@@ -391,14 +369,14 @@ impl Filter for Jobs {
 }
 
 /// A copy, here or at a worker.
-struct Copy {
+struct JobFilter {
     waiting: Arc<Waiting>,
-    work: Work,
+    work: WorkFn,
     here: Arc<Here>,
     remote: Option<Arc<Remote>>,
 }
 
-impl Copy {
+impl JobFilter {
     fn outcome(&self, task: Task, block: &Bytes) -> Outcome {
         if let Some(remote) = self.remote.as_ref().filter(|_| work::travels(task, block)) {
             let fits = |answer: &Bytes| work::fits(task, block, answer);
@@ -406,17 +384,17 @@ impl Copy {
                 return Ok(answer);
             }
         }
-        self.here.work(|| (self.work)(task, block.clone()))
+        self.here.work(|| (self.work)(task, block.clone())).map(Bytes::from)
     }
 }
 
-impl Filter for Copy {
+impl Filter for JobFilter {
     fn process(
         &mut self,
         block: Block,
         _: usize,
         out: &mut Outputs<'_>,
-    ) -> std::result::Result<(), FilterError> {
+    ) -> Result<(), FilterError> {
         for number in block.chunks(NUMBER) {
             let number = u64::from_le_bytes(number.try_into()?);
             // Another copy may have finished it.
@@ -431,32 +409,23 @@ impl Filter for Copy {
 }
 
 /// Observes the end of each unit.
-struct Told {
+struct UnitSink {
     waiting: Arc<Waiting>,
     update: Option<u64>,
 }
 
-impl Filter for Told {
-    fn init(
-        &mut self,
-        argument: &str,
-        _: &mut Outputs<'_>,
-    ) -> std::result::Result<(), FilterError> {
+impl Filter for UnitSink {
+    fn init(&mut self, argument: &str, _: &mut Outputs<'_>) -> Result<(), FilterError> {
         self.update = (!argument.is_empty()).then(|| argument.parse()).transpose()?;
         Ok(())
     }
 
-    fn process(
-        &mut self,
-        _: Block,
-        _: usize,
-        _: &mut Outputs<'_>,
-    ) -> std::result::Result<(), FilterError> {
+    fn process(&mut self, _: Block, _: usize, _: &mut Outputs<'_>) -> Result<(), FilterError> {
         Ok(())
     }
 }
 
-impl Drop for Told {
+impl Drop for UnitSink {
     fn drop(&mut self) {
         let Some(update) = self.update else { return };
         let numbers = self.waiting.state().updates.remove(&update);
@@ -464,33 +433,5 @@ impl Drop for Told {
         for number in numbers.iter().flat_map(|numbers| numbers.iter()) {
             self.waiting.take(*number);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_more_than_that_work_here_at_a_time() {
-        let here = Here::new(2);
-        let (now, most) = (AtomicU64::new(0), AtomicU64::new(0));
-        thread::scope(|scope| {
-            for number in 0..8_u8 {
-                let (here, now, most) = (&here, &now, &most);
-                scope.spawn(move || {
-                    let outcome = here.work(|| {
-                        most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                        thread::yield_now();
-                        now.fetch_sub(1, Ordering::SeqCst);
-                        assert_ne!(number, 3, "of a decoder");
-                        Ok(vec![number])
-                    });
-                    assert_eq!(outcome.is_ok(), number != 3);
-                });
-            }
-        });
-        assert!((1..=2).contains(&most.load(Ordering::SeqCst)));
-        assert_eq!(*here.free.lock().unwrap(), 2);
     }
 }

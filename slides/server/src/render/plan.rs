@@ -3,12 +3,13 @@
 use std::ops::Range;
 
 use seekwire_slides_image::{HALVINGS, Level};
+use serde::Serialize;
 
-use crate::render::work::Pixels;
+use crate::render::work::TilePixels;
 
 /// A part of level 0, wholly inside it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Part {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub(crate) struct BaseRegion {
     pub(crate) x: u32,
     pub(crate) y: u32,
     pub(crate) width: u32,
@@ -35,7 +36,7 @@ pub(crate) struct Plan {
 impl Plan {
     /// Plans `part`, scaled to `width` x `height`, from the smallest level that is large enough.
     /// There is at least one level.
-    pub(crate) fn new(levels: &[Level], part: Part, width: u32, height: u32) -> Option<Self> {
+    pub(crate) fn new(levels: &[Level], part: BaseRegion, width: u32, height: u32) -> Option<Self> {
         let main = levels.first()?;
         let wanted = (f64::from(part.width) / f64::from(width))
             .min(f64::from(part.height) / f64::from(height));
@@ -58,7 +59,8 @@ impl Plan {
 
     /// The same with tiles decoded as small as possible: if the result is smaller by whole factors,
     /// so that its pixels are means of others, none of which is in two tiles.
-    fn halved(self, (width, height): (u32, u32)) -> Self {
+    fn halved(self, size: (u32, u32)) -> Self {
+        let (width, height) = size;
         let factor = |crop: f64, side: u32, to: u32| {
             let is_whole = crop == f64::from(side) && side.checked_rem(to) == Some(0);
             if is_whole { side / to } else { 1 }
@@ -100,6 +102,11 @@ impl Plan {
         rows.flat_map(move |row| columns.clone().map(move |column| (column, row)))
     }
 
+    /// Bytes of the pixels of one tile.
+    pub(crate) fn tile_bytes(&self) -> u64 {
+        u64::from(self.of.tile_width) * u64::from(self.of.tile_height) * 3
+    }
+
     /// White pixels for the area to read, with room for `more` bytes after them.
     pub(crate) fn white(&self, more: usize) -> Vec<u8> {
         let length = self.width as usize * self.height as usize * 3;
@@ -108,9 +115,10 @@ impl Plan {
         pixels
     }
 
-    /// Copies the needed part of a tile to its place. The part of a tile beyond the border of the
-    /// level is left out.
-    pub(crate) fn paste(&self, into: &mut [u8], (column, row): (u32, u32), tile: &Pixels) {
+    /// Copies the needed part of a tile to its position. The part of a tile beyond the border of
+    /// the level is left out.
+    pub(crate) fn paste(&self, into: &mut [u8], position: (u32, u32), tile: &TilePixels) {
+        let (column, row) = position;
         let of = self.of;
         let (x, y) = (column * of.tile_width, row * of.tile_height);
         let (wide, high) = (tile.width.min(of.width - x), tile.height.min(of.height - y));
@@ -121,11 +129,11 @@ impl Plan {
         }
         let length = (right - left) as usize * 3;
         for line in top..bottom {
-            let place = |line: u32, left: u32, width: u32| {
+            let range = |line: u32, left: u32, width: u32| {
                 (line as usize * width as usize + left as usize) * 3
             };
-            let to = place(line - self.y, left - self.x, self.width);
-            let from = place(line - y, left - x, tile.width);
+            let to = range(line - self.y, left - self.x, self.width);
+            let from = range(line - y, left - x, tile.width);
             into[to..to + length].copy_from_slice(&tile.bytes[from..from + length]);
         }
     }
@@ -157,7 +165,7 @@ mod tests {
 
     #[test]
     fn the_smallest_level_that_is_large_enough_is_taken() {
-        let whole = Part { x: 0, y: 0, width: 1001, height: 777 };
+        let whole = BaseRegion { x: 0, y: 0, width: 1001, height: 777 };
         let level = |width, height| Plan::new(&levels(), whole, width, height).unwrap().level;
         assert_eq!(level(1001, 777), 0);
         assert_eq!(level(501, 389), 0);
@@ -171,7 +179,8 @@ mod tests {
     #[test]
     fn tiles_are_halved_where_no_pixel_is_in_two_of_them() {
         let halvings = |(x, y, width, height): (u32, u32, u32, u32), to: (u32, u32)| {
-            let plan = Plan::new(&levels()[..1], Part { x, y, width, height }, to.0, to.1).unwrap();
+            let plan =
+                Plan::new(&levels()[..1], BaseRegion { x, y, width, height }, to.0, to.1).unwrap();
             (plan.halvings, (plan.width, plan.height), plan.crop)
         };
         let whole = |width: u32, height: u32| (0.0, 0.0, f64::from(width), f64::from(height));
@@ -181,7 +190,7 @@ mod tests {
         assert_eq!(halvings(part, (48, 24)), (2, (48, 24), whole(48, 24)));
         assert_eq!(halvings(part, (12, 6)), (3, (24, 12), whole(24, 12)));
         assert_eq!(halvings(part, (32, 16)), (1, (96, 48), whole(96, 48)));
-        // No reduction, no integer factor, no aligned place, different factors down and across.
+        // No reduction, no integer factor, no aligned position, different factors down and across.
         for (part, to) in [
             (part, (192, 96)),
             (part, (100, 48)),
@@ -192,7 +201,7 @@ mod tests {
             let read = (part.2, part.3);
             assert_eq!(halvings(part, to), (0, read, whole(read.0, read.1)), "{part:?} {to:?}");
         }
-        let part = Part { x: 64, y: 32, width: 192, height: 96 };
+        let part = BaseRegion { x: 64, y: 32, width: 192, height: 96 };
         let plan = Plan::new(&levels()[..1], part, 96, 48).unwrap();
         let tiles: Vec<_> = plan.tiles().collect();
         assert_eq!((tiles.len(), tiles[0], tiles[8]), (9, (1, 1), (3, 3)));
@@ -200,19 +209,19 @@ mod tests {
 
     #[test]
     fn tiles_cover_what_is_read_and_no_more() {
-        let part = Part { x: 63, y: 31, width: 2, height: 2 };
+        let part = BaseRegion { x: 63, y: 31, width: 2, height: 2 };
         let plan = Plan::new(&levels(), part, 2, 2).unwrap();
         assert_eq!(plan.tiles().collect::<Vec<_>>(), [(0, 0), (1, 0), (0, 1), (1, 1)]);
-        let part = Part { x: 64, y: 32, width: 64, height: 32 };
+        let part = BaseRegion { x: 64, y: 32, width: 64, height: 32 };
         let plan = Plan::new(&levels(), part, 64, 32).unwrap();
         assert_eq!(plan.tiles().collect::<Vec<_>>(), [(1, 1)]);
         assert_eq!(plan.crop, (0.0, 0.0, 64.0, 32.0));
-        let part = Part { x: 1000, y: 776, width: 1, height: 1 };
+        let part = BaseRegion { x: 1000, y: 776, width: 1, height: 1 };
         let plan = Plan::new(&levels(), part, 1, 1).unwrap();
         assert_eq!(plan.tiles().collect::<Vec<_>>(), [(15, 24)]);
         let mut into = plan.white(0);
         let bytes = (0..64 * 32 * 3).map(|at| (at % 251) as u8).collect::<Vec<_>>();
-        let tile = Pixels { width: 64, height: 32, bytes: bytes.clone().into() };
+        let tile = TilePixels { width: 64, height: 32, bytes: bytes.clone().into() };
         plan.paste(&mut into, (15, 24), &tile);
         let at = (8 * 64 + 40) * 3;
         assert_eq!(into, bytes[at..at + 3]);

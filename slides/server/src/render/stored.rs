@@ -2,16 +2,20 @@
 
 use seekwire_slides_image::{Level, Region};
 
-use crate::render::colour::Colours;
-use crate::render::plan::Part;
-use crate::render::turn::Quality;
-use crate::render::{Kind, Picture, region};
+use crate::render::colour::ColourMode;
+use crate::render::plan::BaseRegion;
+use crate::render::rotation::Quality;
+use crate::render::{ImageFormat, Picture};
 
 /// The level of which a picture shows one part without scaling; there may be a stored tile for it.
-pub(crate) fn place(levels: &[Level], picture: &Picture, part: Part) -> Option<(usize, Region)> {
-    let is_plain = picture.kind == Kind::Jpeg
+pub(crate) fn stored_tile(
+    levels: &[Level],
+    picture: &Picture,
+    part: BaseRegion,
+) -> Option<(usize, Region)> {
+    let is_plain = picture.kind == ImageFormat::Jpeg
         && picture.quality == Quality::Colour
-        && picture.colours != Colours::Srgb
+        && picture.colours != ColourMode::Srgb
         && picture.turn.is_none();
     if !is_plain {
         return None;
@@ -22,13 +26,18 @@ pub(crate) fn place(levels: &[Level], picture: &Picture, part: Part) -> Option<(
             && is_scaled(part.width, picture.width, level.downsample)
             && is_scaled(part.height, picture.height, level.downsample)
     })?;
-    // Sides of levels are rounded, so the scale is not exactly an integer: a place within a pixel
-    // of a tile is that tile.
+    // Sides of levels are rounded, so the scale is not exactly an integer: a position within a
+    // pixel of a tile is that tile.
     let across = f64::from(level.width) / f64::from(main.width);
     let down = f64::from(level.height) / f64::from(main.height);
     let x = tile(f64::from(part.x) * across, level.tile_width)?;
     let y = tile(f64::from(part.y) * down, level.tile_height)?;
     Some((number, region(x, y, level.tile_width, level.tile_height)))
+}
+
+/// A region of a level, in the form that slides take.
+fn region(x: u32, y: u32, width: u32, height: u32) -> Region {
+    Region { x: x.into(), y: y.into(), width, height }
 }
 
 fn is_scaled(from: u32, to: u32, scale: f64) -> bool {
@@ -73,7 +82,7 @@ pub(crate) fn with_profile(jpeg: &[u8], icc: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::render::Shown;
-    use crate::render::turn::Turn;
+    use crate::render::rotation::Turn;
 
     fn picture(width: u32, height: u32) -> Picture {
         Picture {
@@ -82,8 +91,8 @@ mod tests {
             height,
             turn: Turn::default(),
             quality: Quality::Colour,
-            kind: Kind::Jpeg,
-            colours: Colours::Raw,
+            kind: ImageFormat::Jpeg,
+            colours: ColourMode::Raw,
         }
     }
 
@@ -98,22 +107,22 @@ mod tests {
         };
         // Scanners round down.
         let levels = [level(2221, 2967), level(555, 741)];
-        let found = |part: Part, picture: &Picture| {
-            place(&levels, picture, part).map(|(level, region)| (level, region.x, region.y))
+        let tile_of = |part: BaseRegion, picture: &Picture| {
+            stored_tile(&levels, picture, part).map(|(level, region)| (level, region.x, region.y))
         };
-        let part = |x, y, width, height| Part { x, y, width, height };
-        assert_eq!(found(part(480, 240, 240, 240), &picture(240, 240)), Some((0, 480, 240)));
-        assert_eq!(found(part(960, 960, 960, 960), &picture(240, 240)), Some((1, 240, 240)));
-        assert_eq!(found(part(481, 240, 240, 240), &picture(240, 240)), None);
-        assert_eq!(found(part(480, 240, 240, 240), &picture(120, 120)), None);
-        assert_eq!(found(part(970, 960, 960, 960), &picture(240, 240)), None);
+        let part = |x, y, width, height| BaseRegion { x, y, width, height };
+        assert_eq!(tile_of(part(480, 240, 240, 240), &picture(240, 240)), Some((0, 480, 240)));
+        assert_eq!(tile_of(part(960, 960, 960, 960), &picture(240, 240)), Some((1, 240, 240)));
+        assert_eq!(tile_of(part(481, 240, 240, 240), &picture(240, 240)), None);
+        assert_eq!(tile_of(part(480, 240, 240, 240), &picture(120, 120)), None);
+        assert_eq!(tile_of(part(970, 960, 960, 960), &picture(240, 240)), None);
         for changed in [
-            Picture { kind: Kind::Png, ..picture(240, 240) },
+            Picture { kind: ImageFormat::Png, ..picture(240, 240) },
             Picture { quality: Quality::Grey, ..picture(240, 240) },
-            Picture { colours: Colours::Srgb, ..picture(240, 240) },
+            Picture { colours: ColourMode::Srgb, ..picture(240, 240) },
             Picture { turn: Turn { is_mirrored: true, thousandths: 0 }, ..picture(240, 240) },
         ] {
-            assert_eq!(found(part(480, 240, 240, 240), &changed), None);
+            assert_eq!(tile_of(part(480, 240, 240, 240), &changed), None);
         }
     }
 
@@ -127,8 +136,8 @@ mod tests {
         let whole = with_profile(&jpeg, &icc);
         let mut decoder =
             image::codecs::jpeg::JpegDecoder::new(std::io::Cursor::new(&whole)).unwrap();
-        let found = image::ImageDecoder::icc_profile(&mut decoder).unwrap();
-        assert_eq!(found.as_deref(), Some(&icc[..]));
+        let profile = image::ImageDecoder::icc_profile(&mut decoder).unwrap();
+        assert_eq!(profile.as_deref(), Some(&icc[..]));
         assert_eq!(with_profile(&jpeg, &[]), jpeg);
     }
 }

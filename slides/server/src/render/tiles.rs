@@ -4,20 +4,20 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use seekwire_slides_image::{Error, Rendering, Tile};
+use seekwire_slides_image::{Rendering, Tile};
 use tokio::sync::Semaphore;
 
-use crate::bounded::Bounded;
+use crate::byte_lru::Bounded;
 use crate::counters::Counters;
 use crate::failure::{Failure, Result};
-use crate::flights::{Flight, Flights, Joined};
-use crate::opened::Open;
 use crate::render::farm::{Farm, Update};
-use crate::render::memory::Taken;
+use crate::render::memory::MemoryPermit;
 use crate::render::picture::cost;
-use crate::render::work::Pixels;
-use crate::shares::{Host, Shares, Web};
-use crate::workers::wire::Task;
+use crate::render::work::TilePixels;
+use crate::single_flight::{Flight, Flights, Joined};
+use crate::slide_cache::Open;
+use crate::web_limits::{Host, Shares, Web};
+use crate::workers::protocol::Task;
 
 /// Maximum tiles being read or waiting to be decoded. As many threads read.
 const READ: usize = 64;
@@ -27,27 +27,28 @@ pub(crate) const UPDATED: usize = 256;
 
 /// A tile of one opening of a slide.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Key {
-    opening: u64,
-    level: usize,
+pub(crate) struct TileKey {
+    /// The number of the open slide.
+    pub(crate) opening: u64,
+    pub(crate) level: usize,
     /// How often its sides are halved.
-    halvings: u32,
+    pub(crate) halvings: u32,
     /// `None` for its own colours, in the default plane.
-    rendering: Option<Arc<Rendering>>,
-    column: u32,
-    row: u32,
+    pub(crate) rendering: Option<Arc<Rendering>>,
+    pub(crate) column: u32,
+    pub(crate) row: u32,
 }
 
-type Decoded = Result<Pixels>;
+type Decoded = Result<TilePixels>;
 
 /// Decodes tiles.
-pub(crate) struct Tiles {
+pub(crate) struct TileCache {
     farm: Arc<Farm>,
-    kept: Bounded<Key, Pixels>,
-    flights: Arc<Flights<Key, Decoded>>,
+    kept: Bounded<TileKey, TilePixels>,
+    flights: Arc<Flights<TileKey, Decoded>>,
     /// The tiles being decoded. Decoding one of them again, or a cached one, is counted: this does
     /// not rely on the guarantees of flights.
-    decoding: Mutex<HashSet<Key>>,
+    decoding: Mutex<HashSet<TileKey>>,
     reading: Arc<Semaphore>,
     /// Partial updates, and complete ones, for which no partial one waits.
     updates: [(Arc<Semaphore>, Shares); 2],
@@ -55,7 +56,7 @@ pub(crate) struct Tiles {
     counters: Arc<Counters>,
 }
 
-impl Tiles {
+impl TileCache {
     /// Caches at most `memory` bytes of pixels.
     pub(crate) fn new(farm: Farm, memory: usize, web: Arc<Web>, counters: Arc<Counters>) -> Self {
         Self {
@@ -90,13 +91,13 @@ impl Tiles {
         host: Option<&Host>,
         is_complete: bool,
         tiles: usize,
-    ) -> Result<Taken> {
+    ) -> Result<MemoryPermit> {
         let tiles = tiles.min(self.updated(host));
         let (room, shares) = &self.updates[usize::from(is_complete)];
         let share = shares.take(host, tiles).await?;
-        let taken = Arc::clone(room).acquire_many_owned(tiles as u32).await;
-        let taken = taken.map_err(|_| Failure::unavailable("the server is shutting down"))?;
-        Ok(Arc::new((taken, share)))
+        let permits = Arc::clone(room).acquire_many_owned(tiles as u32).await;
+        let permits = permits.map_err(|_| Failure::unavailable("the server is shutting down"))?;
+        Ok(Arc::new((permits, share)))
     }
 
     /// The pixels of a tile, whose sides may be halved. If this is dropped and nobody else wants
@@ -105,11 +106,9 @@ impl Tiles {
     pub(crate) async fn get(
         self: &Arc<Self>,
         open: &Arc<Open>,
-        (level, halvings, rendering): (usize, u32, Option<Arc<Rendering>>),
-        (column, row): (u32, u32),
+        key: TileKey,
         update: Option<Arc<Update>>,
     ) -> Decoded {
-        let key = Key { opening: open.number, level, halvings, rendering, column, row };
         if let Some(pixels) = self.kept.get(&key) {
             return Ok(pixels);
         }
@@ -134,10 +133,11 @@ impl Tiles {
     async fn fetch(
         self: Arc<Self>,
         open: Arc<Open>,
-        key: Key,
-        flight: Flight<Key, Decoded>,
+        key: TileKey,
+        flight: Flight<TileKey, Decoded>,
         update: Option<Arc<Update>>,
     ) {
+        let flight = Arc::new(flight);
         if let Some(decoded) = self.decoded(&open, &key, &flight, update).await {
             let kept = decoded.clone();
             flight.land(decoded, || {
@@ -154,10 +154,10 @@ impl Tiles {
 
     /// `None` if the tile is no longer wanted.
     async fn decoded(
-        &self,
+        self: &Arc<Self>,
         open: &Arc<Open>,
-        key: &Key,
-        flight: &Flight<Key, Decoded>,
+        key: &TileKey,
+        flight: &Arc<Flight<TileKey, Decoded>>,
         update: Option<Arc<Update>>,
     ) -> Option<Decoded> {
         // Requests that wait for a slow web server do not take a place from others.
@@ -168,6 +168,13 @@ impl Tiles {
         let turn = match turn {
             Ok(turn) => turn,
             Err(failure) => return Some(Err(failure)),
+        };
+        let drawing = match open.slide.draws(key.level) {
+            true => tokio::select! {
+                drawing = self.web.decoder(open.host.as_ref()) => drawing,
+                () = flight.until_unwanted() => return None,
+            },
+            false => None,
         };
         let reading = match update {
             // The update has waited for room for all its tiles.
@@ -182,58 +189,38 @@ impl Tiles {
         }
         let (slide, of) = (Arc::clone(open), key.clone());
         let read = move || {
-            let _turn = turn;
+            let (_turn, _drawing) = (turn, drawing);
+            let (level, position) = (of.level, (of.column, of.row));
             let tile = match &of.rendering {
-                Some(rendering) => slide.slide.tile_of(of.level, (of.column, of.row), rendering)?,
-                None => Tile::Stored(slide.slide.tile(of.level, of.column, of.row)?),
+                Some(rendering) => slide.slide.tile_of(level, position, rendering),
+                None => slide.slide.tile(level, of.column, of.row).map(Tile::Stored),
             };
-            Ok::<_, Error>((Bytes::from(tile.halved(of.halvings).to_block()), reading))
+            let tile = tile.map_err(|error| slide.wrong(&error))?;
+            Ok::<_, Failure>(Bytes::from(tile.halved(of.halvings).to_block()))
         };
-        let (block, reading) = match tokio::task::spawn_blocking(read).await {
-            Ok(Ok(read)) => read,
-            Ok(Err(error)) => return Some(Err(open.wrong(&error))),
-            Err(_) => return Some(Err(Failure::internal("reading the tile panicked"))),
-        };
-        let wanted = || {
-            let wanted = !flight.ends_unwanted();
-            if wanted {
-                self.begins(key);
+        let (tiles, of, its) = (Arc::clone(self), key.clone(), Arc::clone(flight));
+        let is_wanted = move || {
+            // The block no longer waits.
+            drop(reading);
+            let is_wanted = !its.ends_unwanted();
+            if is_wanted {
+                tiles.begins(&of);
             }
-            wanted
+            is_wanted
         };
-        let answer = match update {
-            // A tile of an update waits for no turn.
-            Some(_) if !wanted() => return None,
-            Some(update) => update.run(Task::Decompress, block).await,
-            None => {
-                let turn = tokio::select! {
-                    turn = self.farm.turn() => turn,
-                    // The bytes read are dropped as well.
-                    () = flight.until_unwanted() => return None,
-                };
-                match turn {
-                    Ok(_) if !wanted() => return None,
-                    Ok(turn) => {
-                        drop(reading);
-                        self.farm.run_now(turn, Task::Decompress, block, None).await
-                    }
-                    Err(failure) => Err(failure),
-                }
-            }
-        };
+        let answer = self.farm.read_and_run(Task::Decompress, update, read, is_wanted).await;
         match answer {
-            Ok(answer) => {
+            Ok(None) => None,
+            Ok(Some(Ok(answer))) => {
                 Counters::add(&self.counters.decoded, 1);
                 Some(pixels(answer))
             }
-            Err(failure) => {
-                tracing::warn!(slide = open.id, "{failure}");
-                Some(Err(open.outside(failure)))
-            }
+            Ok(Some(Err(what))) => Some(Err(open.undone(&what))),
+            Err(failure) => Some(Err(failure)),
         }
     }
 
-    fn begins(&self, key: &Key) {
+    fn begins(&self, key: &TileKey) {
         let mut decoding = self.decoding.lock().unwrap_or_else(PoisonError::into_inner);
         if !decoding.insert(key.clone()) || self.kept.get(key).is_some() {
             Counters::add(&self.counters.decoded_twice, 1);
@@ -242,5 +229,5 @@ impl Tiles {
 }
 
 fn pixels(answer: Bytes) -> Decoded {
-    Pixels::of(answer).ok_or_else(|| Failure::internal("the decoded tile has the wrong size"))
+    TilePixels::of(answer).ok_or_else(|| Failure::internal("the decoded tile has the wrong size"))
 }

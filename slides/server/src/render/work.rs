@@ -11,8 +11,8 @@ use bytes::Bytes;
 use seekwire_slides_image::{Codec, Format, Limits, Raster, Tile};
 
 use crate::render::colour::Conversions;
-use crate::render::turn::{self, CIRCLE, Quality, Turn};
-use crate::workers::wire::{MOST, Task};
+use crate::render::rotation::{self, CIRCLE, Quality, Turn};
+use crate::workers::protocol::{MOST, Task};
 
 /// Pixels of the largest stored tile: the default limit, and the largest limit allowed.
 pub(crate) const TILE: u64 = 16 << 20;
@@ -64,14 +64,14 @@ fn decompress(block: Bytes, tools: &Tools) -> Result<Vec<u8>, String> {
 
 /// The pixels of a tile.
 #[derive(Debug, Clone)]
-pub(crate) struct Pixels {
+pub(crate) struct TilePixels {
     pub(crate) width: u32,
     pub(crate) height: u32,
     /// Three bytes per pixel.
     pub(crate) bytes: Bytes,
 }
 
-impl Pixels {
+impl TilePixels {
     /// Parses an answer of [`decompress`].
     pub(crate) fn of(mut answer: Bytes) -> Option<Self> {
         let mut fields = Fields { bytes: &answer };
@@ -106,12 +106,12 @@ pub(crate) fn fits(task: Task, block: &Bytes, answer: &Bytes) -> bool {
         Task::Decompress => {
             let Ok(tile) = Tile::from_block(block) else { return false };
             let (width, height) = tile.size();
-            Pixels::of(answer.clone()).is_some_and(|pixels| {
+            TilePixels::of(answer.clone()).is_some_and(|pixels| {
                 (1..=width).contains(&pixels.width) && (1..=height).contains(&pixels.height)
             })
         }
         Task::Finish => match Orders::parse(block).map(|(orders, ..)| orders.format) {
-            Some(Format::Jpeg(_)) => answer.starts_with(b"\xff\xd8\xff"),
+            Some(Format::Jpeg { .. }) => answer.starts_with(b"\xff\xd8\xff"),
             Some(Format::Png) => answer.starts_with(b"\x89PNG\r\n\x1a\n"),
             Some(Format::WebP) => answer.starts_with(b"RIFF") && answer.get(8..12) == Some(b"WEBP"),
             None => false,
@@ -172,9 +172,10 @@ impl Orders {
         pixels.extend_from_slice(icc);
         pixels.extend_from_slice(&(icc.len() as u32).to_le_bytes());
         let (format, level) = match self.format {
-            Format::Jpeg(quality) => (0, quality),
-            Format::Png => (1, 0),
-            Format::WebP => (2, 0),
+            Format::Jpeg { quality, full_colour: false } => (0, quality),
+            Format::Jpeg { quality, full_colour: true } => (1, quality),
+            Format::Png => (2, 0),
+            Format::WebP => (3, 0),
         };
         let quality = match self.quality {
             Quality::Colour => 0,
@@ -209,10 +210,11 @@ impl Orders {
         };
         let converts = fields.byte()? == 1;
         let level = fields.byte()?;
-        let format = match fields.byte()? {
-            0 => Format::Jpeg(level),
-            1 => Format::Png,
-            2 => Format::WebP,
+        let format = fields.byte()?;
+        let format = match format {
+            0 | 1 => Format::Jpeg { quality: level, full_colour: format == 1 },
+            2 => Format::Png,
+            3 => Format::WebP,
             _ => return None,
         };
         let icc = fields.word()? as usize;
@@ -242,8 +244,9 @@ fn finish(block: Bytes, tools: &Tools) -> Result<Vec<u8>, String> {
         Some(icc) if orders.converts => (tools.conversions.convert(icc, raster)?, None),
         icc => (raster, icc),
     };
-    let raster = turn::turned(raster, orders.turn).ok_or("the image cannot be turned")?;
-    let raster = turn::of_quality(raster, orders.quality).ok_or("the quality cannot be applied")?;
+    let raster = rotation::turned(raster, orders.turn).ok_or("the image cannot be turned")?;
+    let raster =
+        rotation::of_quality(raster, orders.quality).ok_or("the quality cannot be applied")?;
     raster.encode(orders.format, icc, tools.turbojpeg).map_err(|error| error.to_string())
 }
 
@@ -291,11 +294,11 @@ mod tests {
     fn an_answer_that_is_no_tile_is_refused() {
         let mut answer = vec![1; 6];
         answer.extend_from_slice(&[2, 0, 0, 0, 1, 0, 0, 0]);
-        let pixels = Pixels::of(answer.clone().into()).unwrap();
+        let pixels = TilePixels::of(answer.clone().into()).unwrap();
         assert_eq!((pixels.width, pixels.height, &pixels.bytes[..]), (2, 1, &[1; 6][..]));
         answer[6] = 3;
-        assert!(Pixels::of(answer.into()).is_none());
-        assert!(Pixels::of(Bytes::from_static(b"1234567")).is_none());
+        assert!(TilePixels::of(answer.into()).is_none());
+        assert!(TilePixels::of(Bytes::from_static(b"1234567")).is_none());
         assert!(decompress(Bytes::from_static(b"none"), &Tools::new(false, TILE)).is_err());
     }
 }

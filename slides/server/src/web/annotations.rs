@@ -8,10 +8,11 @@ use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
 use serde::Deserialize;
 
-use crate::annotations::{self, Beside, View};
+use crate::annotations::{self, AnnotationFile, VisibleArea};
 use crate::failure::{Failure, Result};
 use crate::library;
-use crate::web::{App, Shared, response};
+use crate::web::app::{App, Shared};
+use crate::web::response;
 
 /// Query parameters.
 #[derive(Debug, Default, Deserialize)]
@@ -22,14 +23,15 @@ pub(super) struct Wanted {
 
 impl App {
     /// The file with the annotations of a slide, if there is one.
-    pub(super) async fn beside(&self, id: &str) -> Result<Option<Beside>> {
+    pub(super) async fn beside(&self, id: &str) -> Result<Option<AnnotationFile>> {
         if self.slides.library().is_unknown(id, Instant::now()) {
             return Err(library::none());
         }
         let (slides, id) = (Arc::clone(&self.slides), id.to_owned());
-        let look = move || slides.library().find(&id).map(|place| annotations::beside(&place));
-        let found = tokio::task::spawn_blocking(look).await;
-        found.map_err(|_| Failure::internal("the annotations cannot be looked for"))?
+        let look =
+            move || slides.library().find(&id).map(|location| annotations::beside(&location));
+        let file = tokio::task::spawn_blocking(look).await;
+        file.map_err(|_| Failure::internal("the annotations cannot be looked for"))?
     }
 }
 
@@ -40,7 +42,7 @@ pub(super) async fn view(
     Query(wanted): Query<Wanted>,
     headers: HeaderMap,
 ) -> Result<Response> {
-    let view = View::parse(wanted.bbox.as_deref(), wanted.zoom).ok_or_else(|| {
+    let view = VisibleArea::parse(wanted.bbox.as_deref(), wanted.zoom).ok_or_else(|| {
         Failure::bad("bbox=LEFT,TOP,RIGHT,BOTTOM in pixels of the slide, and zoom= above 0")
     })?;
     let none = || Failure::not_found(format!("{id}: there are no annotations"));

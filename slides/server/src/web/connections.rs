@@ -18,11 +18,11 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
-use super::traffic::{End, Stream, Traffic};
+use super::idle_detection::{CloseReason, TrackedStream, Traffic};
 
 /// How long a client may take for a request, stay silent between two, or accept nothing of a
 /// response.
-const PATIENCE: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum bytes of the request line and headers.
 const LARGEST: usize = 32 << 10;
 /// Maximum concurrent requests of one HTTP/2 connection.
@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// The origin of a request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Peer(pub(crate) SocketAddr);
+pub(crate) struct ClientAddress(pub(crate) SocketAddr);
 
 /// Serves at most `most` connections at a time until `end` completes; requests then under way have
 /// `grace` to finish.
@@ -63,7 +63,7 @@ pub(crate) async fn serve(
                     builder: Arc::clone(&builder),
                     router: router.clone(),
                     peer,
-                    patience: PATIENCE,
+                    patience: IDLE_TIMEOUT,
                     ended: ended.clone(),
                 };
                 let acceptor = acceptor.clone();
@@ -87,7 +87,11 @@ pub(crate) async fn serve(
 
 fn builder() -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(LARGEST);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE_TIMEOUT)
+        .max_buf_size(LARGEST);
     // No pings: over a slow link, the reply to one comes after all pending data.
     builder.http2().max_header_list_size(LARGEST as u32).max_concurrent_streams(STREAMS);
     builder
@@ -117,7 +121,7 @@ impl Connection {
             }
             _ = self.ended.changed() => return,
         }
-        let stream = Stream::new(stream);
+        let stream = TrackedStream::new(stream);
         let Some(acceptor) = acceptor else {
             return self.serve(TokioIo::new(stream.clone()), stream).await;
         };
@@ -133,12 +137,16 @@ impl Connection {
         }
     }
 
-    async fn serve(self, stream: impl Read + Write + Unpin + Send + 'static, shared: Stream) {
+    async fn serve(
+        self,
+        stream: impl Read + Write + Unpin + Send + 'static,
+        shared: TrackedStream,
+    ) {
         let Self { builder, router, peer, patience, mut ended } = self;
         let traffic = Arc::new(Traffic::default());
         let of = Arc::clone(&traffic);
         let service = service_fn(move |mut request: Request<Incoming>| {
-            request.extensions_mut().insert(Peer(peer));
+            request.extensions_mut().insert(ClientAddress(peer));
             request.extensions_mut().insert(Arc::clone(&of));
             let (asked, answer) = (Traffic::asked(&of), router.clone().call(request));
             async move {
@@ -153,8 +161,8 @@ impl Connection {
         let is_idle = tokio::select! {
             _ = serving.as_mut() => return,
             end = traffic.ended(&shared, patience) => match end {
-                End::Idle => true,
-                End::Stuck => return shared.forget(),
+                CloseReason::Idle => true,
+                CloseReason::Stuck => return shared.forget(),
             },
             _ = ended.changed() => false,
         };

@@ -16,14 +16,16 @@ use sha2::{Digest, Sha256};
 use crate::counters::Counters;
 use crate::deepzoom;
 use crate::failure::{Failure, Result};
-use crate::iiif::{self, Request, Version};
-use crate::opened::Open;
+use crate::iiif::{self, ImageRequest, Version};
 use crate::privacy;
-use crate::render::colour::Colours;
-use crate::render::turn::{Quality, Turn};
-use crate::render::{Kind, Look, Picture, Shown};
+use crate::render::colour::ColourMode;
+use crate::render::rotation::{Quality, Turn};
+use crate::render::{Appearance, ImageFormat, Picture, Shown, key};
 use crate::rendering;
-use crate::web::{App, Shared, response};
+use crate::slide_cache::Open;
+use crate::stamps::hexadecimal;
+use crate::web::app::{App, Shared};
+use crate::web::response;
 
 /// Characters of an identifier that must be percent-encoded (RFC 3986, section 2.3).
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -68,19 +70,19 @@ impl Options {
     }
 
     /// The requested colours, channels and plane.
-    fn look(&self, open: &Open) -> Result<Look> {
+    fn look(&self, open: &Open) -> Result<Appearance> {
         let said = [&self.c, &self.z, &self.t].map(Option::as_deref);
         let rendering = rendering::of(open, said)?;
-        Ok(Look { colours: self.colours(open)?, rendering })
+        Ok(Appearance { colours: self.colours(open)?, rendering })
     }
 
     /// The requested treatment of colours.
-    fn colours(&self, open: &Open) -> Result<Colours> {
+    fn colours(&self, open: &Open) -> Result<ColourMode> {
         let has_profile = open.slide.icc().is_some() && open.slide.channels().is_empty();
         match self.icc.as_deref() {
-            None | Some("srgb") if open.converts => Ok(Colours::Srgb),
-            Some("embed") if has_profile => Ok(Colours::Embedded),
-            None | Some("raw" | "srgb" | "embed") => Ok(Colours::Raw),
+            None | Some("srgb") if open.converts => Ok(ColourMode::Srgb),
+            Some("embed") if has_profile => Ok(ColourMode::Embedded),
+            None | Some("raw" | "srgb" | "embed") => Ok(ColourMode::Raw),
             Some(_) => Err(Failure::bad("icc: srgb, embed or raw")),
         }
     }
@@ -88,7 +90,7 @@ impl Options {
 
 /// The version of the slide in addresses: it changes whenever the slide does.
 pub(super) fn version(open: &Open) -> String {
-    response::hexadecimal(&Sha256::digest(&open.stamp)[..6])
+    hexadecimal(&Sha256::digest(&open.stamp)[..6])
 }
 
 impl App {
@@ -109,7 +111,7 @@ impl App {
                 &open.id,
                 &open.stamp,
                 &self.images.quality().to_string(),
-                &format!("{picture:?}"),
+                &key(&picture),
             ],
         );
         if response::has(headers, &etag) {
@@ -173,7 +175,7 @@ pub(super) async fn descriptor(
     let open = app.slides.get(id).await?;
     // Viewers add the same query to the addresses of tiles: an error is reported here already.
     options.look(&open)?;
-    let text = deepzoom::descriptor(open.size(), deepzoom::side(&open.levels), Kind::Jpeg);
+    let text = deepzoom::descriptor(open.size(), deepzoom::side(&open.levels), ImageFormat::Jpeg);
     Ok(app.document(&open, &headers, "application/xml", text))
 }
 
@@ -186,19 +188,20 @@ pub(super) async fn tile(
 ) -> Result<Response> {
     let nothing = || Failure::not_found("there is no such tile");
     let id = files.strip_suffix("_files").ok_or_else(nothing)?;
-    let (place, format) = tile.rsplit_once('.').ok_or_else(nothing)?;
-    let (column, row) = place.split_once('_').ok_or_else(nothing)?;
-    let place = [number(&level), number(column), number(row)];
-    let [Some(level), Some(column), Some(row)] = place else { return Err(nothing()) };
-    let kind = Kind::of(format).ok_or_else(|| Failure::format("format: jpg, png or webp"))?;
+    let (position, format) = tile.rsplit_once('.').ok_or_else(nothing)?;
+    let (column, row) = position.split_once('_').ok_or_else(nothing)?;
+    let tile_index = [number(&level), number(column), number(row)];
+    let [Some(level), Some(column), Some(row)] = tile_index else { return Err(nothing()) };
+    let kind =
+        ImageFormat::of(format).ok_or_else(|| Failure::format("format: jpg, png or webp"))?;
     let open = app.slides.get(id).await?;
     let side = deepzoom::side(&open.levels);
     let look = options.look(&open)?;
     let picture = deepzoom::tile(open.size(), side, [level, column, row], kind, &look);
     let image = app.image(&open, &headers, &options, picture.ok_or_else(nothing)?).await?;
     if app.prefetch.most() > 0 {
-        let place = [level, column, row];
-        let around = deepzoom::neighbours(open.size(), side, place, kind, &look);
+        let tile_index = [level, column, row];
+        let around = deepzoom::neighbours(open.size(), side, tile_index, kind, &look);
         app.prefetch.want(&open, around);
     }
     Ok(image)
@@ -282,7 +285,7 @@ pub(super) async fn iiif_image(
     let version = iiif_version(&number)?;
     let open = app.slides.get(&id).await?;
     let request = [&*region, &*size, &*rotation, &*file];
-    let request = Request::parse(version, open.size(), app.most, request)?;
+    let request = ImageRequest::parse(version, open.size(), app.most, request)?;
     let id = iiif_id(&app, version, &open, &uri, &headers)?;
     let look = options.look(&open)?;
     let links = format!(
@@ -310,11 +313,12 @@ pub(super) async fn associated(
 ) -> Result<Response> {
     let open = app.slides.get(&id).await?;
     let (name, format) = file.rsplit_once('.').unwrap_or((&file, ""));
-    let kind = Kind::of(format).ok_or_else(|| Failure::format("format: jpg, png or webp"))?;
+    let kind =
+        ImageFormat::of(format).ok_or_else(|| Failure::format("format: jpg, png or webp"))?;
     let is_thumbnail = name == "thumbnail";
     // A thumbnail made by the scanner may also show the label.
     let is_there = app.shows_associated(&extensions)
-        && open.slide.associated_names().any(|known| known == name);
+        && open.slide.associated_names().any(|other| other == name);
     if !is_there && !is_thumbnail {
         return Err(Failure::not_found(format!("{}: no image {name}", open.id)));
     }
@@ -334,14 +338,14 @@ pub(super) async fn associated(
         turn: Turn::default(),
         quality: Quality::Colour,
         kind,
-        colours: Colours::Raw,
+        colours: ColourMode::Raw,
     };
     // The slide itself, if it has no thumbnail, or a better or different one is requested.
     let is_asked = options.c.is_some() || options.z.is_some() || options.t.is_some();
     if is_thumbnail && (!is_there || most > THUMBNAIL || is_asked) {
         let size = format!("!{most},{most}");
         let parts = ["full", &*size, "0", "default.jpg"];
-        let request = Request::parse(Version::Three, open.size(), app.most, parts)?;
+        let request = ImageRequest::parse(Version::Three, open.size(), app.most, parts)?;
         picture = Picture { kind, ..request.picture(&options.look(&open)?) };
     }
     app.image(&open, &headers, &options, picture).await

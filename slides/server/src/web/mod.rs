@@ -9,19 +9,23 @@
 //!   raw         samples of one channel
 //!   dicomweb    WADO-RS and QIDO-RS                       (its first page has a map)
 //!   annotations annotations in a view
-//!   metrics     counters for Prometheus
+//!   exposition  metrics for Prometheus                    (metrics)
 //!   status      workers, distribution of work, guarantees
+//! app           everything from which responses are made
 //! compression   of text, for clients that accept gzip
 //! response      headers common to all responses, entity tags
 //! sending       responses on their way: the resources held until they are sent
-//! traffic       activity on a connection: detects idle and stuck ones
+//! idle_detection  activity on a connection: detects idle and stuck ones
 //! ```
 
+pub(crate) mod access_control;
 mod annotations;
+mod app;
 mod compression;
 pub(crate) mod connections;
 mod dicomweb;
-pub(crate) mod gate;
+mod exposition;
+mod idle_detection;
 mod images;
 mod metrics;
 mod pages;
@@ -32,148 +36,28 @@ pub(crate) mod sending;
 pub(crate) mod signed;
 mod status;
 pub(crate) mod tls;
-mod traffic;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::header::{CACHE_CONTROL, LOCATION, SET_COOKIE, WWW_AUTHENTICATE};
-use axum::http::uri::PathAndQuery;
-use axum::http::{Extensions, HeaderValue, Method, StatusCode};
+use axum::http::header::{CACHE_CONTROL, LOCATION, SET_COOKIE};
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use tokio::sync::Semaphore;
 
-use crate::annotations::Annotations;
 use crate::counters::Counters;
 use crate::failure::Failure;
-use crate::iiif::Most;
-use crate::opened::Slides;
-use crate::prefetch::Prefetch;
-use crate::privacy::Whom;
-use crate::render::Images;
-use crate::shares::Web;
-use crate::workers::Workers;
-use connections::Peer;
-use gate::{Rate, Token};
-use metrics::{Requests, Route};
-use sending::Room;
-use signed::Admission;
-use traffic::Traffic;
+use access_control::Token;
+use app::Shared;
+use connections::ClientAddress;
+use idle_detection::Traffic;
+use metrics::Route;
 
-/// Marks requests from clients admitted to one slide only.
-#[derive(Debug, Clone, Copy)]
-struct Guest {
-    /// True if both the link that admitted them and this server allow labels and data that names a
-    /// person.
-    sees_associated: bool,
-}
-
-/// Everything from which responses are made.
-pub(crate) struct App {
-    pub(crate) slides: Arc<Slides>,
-    pub(crate) images: Arc<Images>,
-    /// Limits for slides on web servers.
-    pub(crate) remote: Arc<Web>,
-    pub(crate) annotations: Arc<Annotations>,
-    pub(crate) workers: Option<Arc<Workers>>,
-    pub(crate) prefetch: Arc<Prefetch>,
-    pub(crate) counters: Arc<Counters>,
-    pub(crate) requests: Requests,
-    pub(crate) most: Most,
-    /// URL under which clients reach this server, if it is not the host that they name.
-    pub(crate) base: Option<String>,
-    /// Cache header of cacheable responses.
-    pub(crate) cache: HeaderValue,
-    /// The token that clients must present, if any.
-    pub(crate) token: Option<Token>,
-    /// The key of signed addresses, if any.
-    pub(crate) key: Option<signed::Key>,
-    /// True if clients reach this server over TLS.
-    pub(crate) is_encrypted: bool,
-    /// Clients that get no associated images.
-    pub(crate) no_associated: Option<Whom>,
-    /// True if metadata that names a person is shown.
-    pub(crate) shows_persons: bool,
-    pub(crate) rate: Option<Rate>,
-    pub(crate) permits: Arc<Semaphore>,
-    /// Maximum concurrent requests.
-    pub(crate) most_requests: usize,
-    /// Memory for responses being sent.
-    pub(crate) room: Arc<Room>,
-    pub(crate) timeout: Duration,
-}
-
-impl App {
-    fn in_flight(&self) -> usize {
-        self.most_requests.saturating_sub(self.permits.available_permits())
-    }
-
-    /// Decides whether to admit a request; returns whether to one slide only, and the cookie that
-    /// admits later requests.
-    fn entry(&self, request: &Request) -> Option<(Option<Guest>, Option<HeaderValue>)> {
-        let (headers, uri) = (request.headers(), request.uri());
-        let is_open = self.token.is_none() && self.key.is_none();
-        if is_open || self.token.as_ref().is_some_and(|token| token.is_in(headers)) {
-            return Some((None, None));
-        }
-        let key = self.key.as_ref()?;
-        let now = signed::now();
-        let address = uri.path_and_query().map_or("", |address| address.as_str());
-        let guest = |admission: Admission| Guest {
-            sees_associated: admission.has_associated && self.no_associated.is_none(),
-        };
-        if let Some(admission) = key.admits(address, now) {
-            // The viewer's address gives access to the whole slide, any other only to itself.
-            let is_viewer =
-                |path: &str| path.strip_prefix("/slides/").is_some_and(|id| !id.contains('/'));
-            let id = signed::slide(uri.path()).filter(|_| is_viewer(uri.path()));
-            let end = gate::manners(self.is_encrypted);
-            let cookie = id.and_then(|id| key.cookie(&id, admission, now, end));
-            return Some((Some(guest(admission)), cookie));
-        }
-        let admission = key.by_cookie(uri.path(), headers, now)?;
-        Some((Some(guest(admission)), None))
-    }
-
-    /// True if the sender of a request may see labels and macros.
-    fn shows_associated(&self, extensions: &Extensions) -> bool {
-        let guest = extensions.get::<Guest>();
-        self.no_associated != Some(Whom::Everybody)
-            && guest.is_none_or(|guest| guest.sees_associated)
-    }
-
-    /// True if the sender of a request may see metadata that names a person.
-    fn shows_persons(&self, extensions: &Extensions) -> bool {
-        let guest = extensions.get::<Guest>();
-        self.shows_persons && guest.is_none_or(|guest| guest.sees_associated)
-    }
-
-    /// The response to a client that is not admitted.
-    fn closed(&self, address: Option<&PathAndQuery>) -> Response {
-        let address = address.map_or("", PathAndQuery::as_str);
-        // The signature is valid, so only the time has passed.
-        if self.key.as_ref().is_some_and(|key| key.admits(address, 0).is_some()) {
-            let what = "this link has expired: ask whoever sent it for a new one";
-            return Failure::new(StatusCode::FORBIDDEN, what).into_response();
-        }
-        if self.token.is_none() {
-            let what = "a signed address is needed, and signed addresses expire";
-            return Failure::new(StatusCode::FORBIDDEN, what).into_response();
-        }
-        let what = "a token is needed: as Authorization: Bearer, or once as ?token= at /";
-        let mut response = Failure::new(StatusCode::UNAUTHORIZED, what).into_response();
-        let challenge = HeaderValue::from_static("Bearer realm=\"seekwire slides\"");
-        response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
-        response
-    }
-}
-
-type Shared = State<Arc<App>>;
+pub(crate) use app::App;
 
 pub(crate) fn router(app: Arc<App>) -> Router {
     Router::new()
@@ -201,14 +85,14 @@ pub(crate) fn router(app: Arc<App>) -> Router {
 }
 
 async fn exposition(State(app): Shared) -> Response {
-    response::fleeting(metrics::CONTENT_TYPE, metrics::text(&app))
+    response::fleeting(seekwire_program::metrics::CONTENT_TYPE, exposition::text(&app))
 }
 
 /// Wraps the handling of each request.
 async fn around(State(app): Shared, request: Request, next: Next) -> Response {
     let began = Instant::now();
     let method = request.method().clone();
-    let peer = request.extensions().get::<Peer>().map(|peer| peer.0.ip());
+    let peer = request.extensions().get::<ClientAddress>().map(|peer| peer.0.ip());
     let peer = peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     // Without the query, which may contain the token.
     let path = request.uri().path().to_owned();
@@ -288,17 +172,17 @@ async fn admitted(app: &App, peer: IpAddr, mut request: Request, next: Next) -> 
 fn login(app: &App, token: &Token, request: &Request) -> Option<Response> {
     let path = request.uri().path();
     let pairs = request.uri().query()?.split('&');
-    let given = pairs.filter_map(|pair| pair.strip_prefix("token=")).next()?;
-    let given = percent_encoding::percent_decode_str(given).decode_utf8().ok()?;
-    let cookie =
-        gate::cookie(&given, gate::manners(app.is_encrypted)).filter(|_| token.is(&given))?;
+    let given_token = pairs.filter_map(|pair| pair.strip_prefix("token=")).next()?;
+    let given_token = percent_encoding::percent_decode_str(given_token).decode_utf8().ok()?;
+    let cookie = access_control::cookie(&given_token, access_control::manners(app.is_encrypted))
+        .filter(|_| token.is(&given_token))?;
     let mut response = Response::new(axum::body::Body::empty());
     *response.status_mut() = StatusCode::SEE_OTHER;
     let headers = response.headers_mut();
     // Relative, so that it also works behind a proxy.
     let name = path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(".");
-    let place = if name == "." { "./".to_owned() } else { format!("./{name}") };
-    headers.insert(LOCATION, HeaderValue::from_str(&place).ok()?);
+    let location = if name == "." { "./".to_owned() } else { format!("./{name}") };
+    headers.insert(LOCATION, HeaderValue::from_str(&location).ok()?);
     headers.insert(SET_COOKIE, cookie);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Some(response)

@@ -15,10 +15,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::failure::{Failure, Result};
-use crate::library::{List, Place};
+use crate::library::{List, SlideLocation};
+use crate::web::app::{App, Guest, Shared};
 use crate::web::images::{encoded, version};
-use crate::web::response::Said;
-use crate::web::{App, Guest, Shared, response};
+use crate::web::response::{self, FailureText};
 
 /// The viewer, OpenSeadragon; empty if the program was built without it.
 const OPENSEADRAGON: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/openseadragon.js"));
@@ -98,15 +98,15 @@ impl Order {
 
     /// The order of this name; any other text means the order by name.
     fn of(name: &str) -> Self {
-        let found = Self::ALL.iter().find(|(_, known, _)| *known == name);
-        found.map_or(Self::Name, |(order, ..)| *order)
+        let order = Self::ALL.iter().find(|(_, other, _)| *other == name);
+        order.map_or(Self::Name, |(order, ..)| *order)
     }
 
     /// Sorts slides, which are in the order of their names. Blocks: it reads file metadata. Slides
     /// whose date or size is unknown come last.
     fn sort(self, list: &List, ids: &mut [String]) {
         let key = |id: &String| {
-            let data = list.get(id).and_then(Place::data);
+            let data = list.get(id).and_then(SlideLocation::data);
             match self {
                 Self::Newest | Self::Oldest => data.map(|data| (data.mtime(), data.mtime_nsec())),
                 // The length of a directory is unrelated to the size of its slide.
@@ -220,15 +220,15 @@ pub(super) async fn gallery(
     let wanted = paging.q.to_lowercase();
     let fits =
         |id: &&String| inside(id, &paging.folder).is_some() && id.to_lowercase().contains(&wanted);
-    let mut found: Vec<String> = list.keys().filter(fits).cloned().collect();
+    let mut ids: Vec<String> = list.keys().filter(fits).cloned().collect();
     let sorted = Arc::clone(&list);
     let sort = move || {
-        order.sort(&sorted, &mut found);
-        found
+        order.sort(&sorted, &mut ids);
+        ids
     };
-    let found = tokio::task::spawn_blocking(sort).await;
-    let found = found.map_err(|_| Failure::internal("the slides cannot be put in order"))?;
-    let pages = found.len().div_ceil(PAGE).max(1);
+    let ids = tokio::task::spawn_blocking(sort).await;
+    let ids = ids.map_err(|_| Failure::internal("the slides cannot be put in order"))?;
+    let pages = ids.len().div_ceil(PAGE).max(1);
     let number = paging.page.unwrap_or(1).clamp(1, pages);
     // If a slide is being chosen, thumbnails lead to the page of both slides.
     let (beside, choosing) = match paging.beside.as_str() {
@@ -241,7 +241,7 @@ pub(super) async fn gallery(
         }
     };
     let mut cards = String::new();
-    for id in found.iter().skip((number - 1) * PAGE).take(PAGE) {
+    for id in ids.iter().skip((number - 1) * PAGE).take(PAGE) {
         let (address, name) = (encoded(id), escaped(id));
         let to = match beside.as_str() {
             "" => address.clone(),
@@ -254,7 +254,7 @@ pub(super) async fn gallery(
              <span class=\"name\">{name}</span></a></li>"
         );
     }
-    let count = match (list.len(), found.len()) {
+    let count = match (list.len(), ids.len()) {
         (0, _) => "There are no slides here.".to_owned(),
         (all, some) if some < all => format!("{some} of {all} slides"),
         (1, _) => "One slide".to_owned(),
@@ -270,8 +270,8 @@ pub(super) async fn gallery(
         turning = format!("<nav>{before} <span>page {number} of {pages}</span> {after}</nav>");
     }
     let page_of = include_str!("../../pages/gallery.html");
-    let option = |(known, name, text): &(Order, &str, &str)| {
-        let selected = if *known == order { " selected" } else { "" };
+    let option = |(other, name, text): &(Order, &str, &str)| {
+        let selected = if *other == order { " selected" } else { "" };
         format!("<option value=\"{name}\"{selected}>{text}</option>")
     };
     let orders: String = Order::ALL.iter().map(option).collect();
@@ -397,7 +397,7 @@ pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
 
 /// Replaces the text of a failure with a page that contains it and a link to the gallery.
 pub(super) fn explained(mut response: Response, path: &str) -> Response {
-    let Some(Said(what)) = response.extensions().get().cloned() else { return response };
+    let Some(FailureText(what)) = response.extensions().get().cloned() else { return response };
     let status = response.status();
     // A client without access to the gallery gets no link to it.
     let is_closed = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)

@@ -6,8 +6,9 @@ use axum::response::Response;
 
 use crate::counters::Counters;
 use crate::failure::{Failure, Result};
+use crate::web::app::Shared;
 use crate::web::images::{Options, number};
-use crate::web::{Shared, response};
+use crate::web::response;
 
 const KIND: &str = "application/octet-stream";
 
@@ -25,8 +26,8 @@ pub(super) async fn tile(
         return Err(Failure::not_found(what));
     }
     let (column, row) = tile.split_once('_').ok_or_else(nothing)?;
-    let place = [number(&level), number(column), number(row)];
-    let [Some(level), Some(column), Some(row)] = place else { return Err(nothing()) };
+    let tile_index = [number(&level), number(column), number(row)];
+    let [Some(level), Some(column), Some(row)] = tile_index else { return Err(nothing()) };
     let of = open.levels.get(level as usize).ok_or_else(nothing)?;
     if column >= of.width.div_ceil(of.tile_width) || row >= of.height.div_ceil(of.tile_height) {
         return Err(nothing());
@@ -42,7 +43,7 @@ pub(super) async fn tile(
             env!("CARGO_PKG_VERSION"),
             &open.id,
             &open.stamp,
-            &format!("raw {level} {column} {row} {channel} {plane:?}"),
+            &format!("raw {level} {column} {row} {channel} {} {}", plane.z, plane.t),
         ],
     );
     let cache = options.cache(&app, &open);
@@ -50,6 +51,6 @@ pub(super) async fn tile(
         Counters::add(&app.counters.not_modified, 1);
         return Ok(response::kept(response::not_modified(), etag, &cache));
     }
-    let samples = app.images.raw(&open, level as usize, (column, row), (channel, plane)).await?;
+    let samples = app.images.raw(&open, level as usize, (column, row), channel, plane).await?;
     Ok(response::kept(response::body(KIND, samples), etag, &cache))
 }

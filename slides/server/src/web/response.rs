@@ -10,6 +10,7 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use crate::failure::Failure;
+use crate::stamps::hexadecimal;
 use crate::web::compression::is_text;
 
 /// A response of this type.
@@ -28,14 +29,14 @@ pub(crate) fn fleeting(kind: &'static str, bytes: impl Into<Bytes>) -> Response 
 
 /// The text of a failure, for the page about it.
 #[derive(Debug, Clone)]
-pub(super) struct Said(pub(super) std::sync::Arc<str>);
+pub(super) struct FailureText(pub(super) std::sync::Arc<str>);
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let mut response =
             fleeting("text/plain; charset=utf-8", format!("{}\n", self.what).into_bytes());
         *response.status_mut() = self.status;
-        response.extensions_mut().insert(Said(self.what));
+        response.extensions_mut().insert(FailureText(self.what));
         if matches!(self.status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
@@ -56,17 +57,6 @@ pub(crate) fn etag(kind: &str, parts: &[&str]) -> HeaderValue {
     let text = format!("{weak}\"{}\"", hexadecimal(&hash.finalize()[..16]));
     // Hexadecimal digits are always valid.
     HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
-}
-
-/// Encodes each byte with two digits.
-pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        text.extend(
-            [byte >> 4, byte & 15].map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])),
-        );
-    }
-    text
 }
 
 /// True if the client has exactly this version (RFC 9110, section 13.1.2).

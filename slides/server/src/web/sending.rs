@@ -16,7 +16,7 @@ use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::traffic::{Answer, Traffic};
+use super::idle_detection::{PendingResponse, Traffic};
 use crate::counters::Counters;
 use crate::failure::{Failure, Result};
 
@@ -26,7 +26,7 @@ const PIECE: usize = 16 << 10;
 
 /// Memory for responses on their way.
 pub(crate) struct Room {
-    taken: AtomicU64,
+    used: AtomicU64,
     most: u64,
 }
 
@@ -38,40 +38,40 @@ struct Part {
 
 impl Room {
     pub(crate) fn new(most: u64) -> Self {
-        Self { taken: AtomicU64::new(0), most }
+        Self { used: AtomicU64::new(0), most }
     }
 
     /// Bytes in use.
-    pub(crate) fn taken(&self) -> u64 {
-        self.taken.load(Ordering::Relaxed)
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
     }
 
     /// Takes a share if there is room; a single response may exceed the limit.
     fn take(self: &Arc<Self>, bytes: u64) -> Option<Part> {
-        let add = |taken: u64| {
-            let sum = taken.saturating_add(bytes);
-            (taken == 0 || sum <= self.most).then_some(sum)
+        let add = |used: u64| {
+            let sum = used.saturating_add(bytes);
+            (used == 0 || sum <= self.most).then_some(sum)
         };
-        let added = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        let added = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
         added.ok().map(|_| Part { room: Arc::clone(self), bytes })
     }
 
     /// Adds bytes that are already in memory.
     fn add(self: &Arc<Self>, bytes: u64) -> Part {
-        self.taken.fetch_add(bytes, Ordering::Relaxed);
+        self.used.fetch_add(bytes, Ordering::Relaxed);
         Part { room: Arc::clone(self), bytes }
     }
 }
 
 impl Drop for Part {
     fn drop(&mut self) {
-        self.room.taken.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.room.used.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
 /// Resources that a response holds until it has been sent.
 struct Holding {
-    answer: Answer,
+    answer: PendingResponse,
     _permit: OwnedSemaphorePermit,
     _part: Part,
 }
@@ -168,12 +168,12 @@ pub(crate) fn holding(
         return Ok(response);
     }
     // A response that is read as it is sent has nothing in memory yet.
-    let known = response.body().size_hint().exact();
-    let part = room.take(known.unwrap_or(0));
+    let length = response.body().size_hint().exact();
+    let part = room.take(length.unwrap_or(0));
     let part = part.ok_or_else(|| Failure::unavailable("too many answers are being sent"))?;
     let answer = Traffic::answer(traffic);
     let holding = Arc::new(Holding { answer, _permit: permit, _part: part });
-    let room = known.is_none().then(|| Arc::clone(room));
+    let room = length.is_none().then(|| Arc::clone(room));
     let piece = if version == Version::HTTP_2 { PIECE } else { usize::MAX };
     let pieces = |body| Pieces { body, rest: Bytes::new(), part: None, room, piece, holding };
     Ok(response.map(|body| Body::new(pieces(body))))
@@ -235,7 +235,7 @@ pub(crate) fn counted(
 
 #[cfg(test)]
 mod tests {
-    use super::super::traffic::End;
+    use super::super::idle_detection::CloseReason;
     use super::*;
     use futures_util::{FutureExt, StreamExt, stream};
     use http_body_util::BodyExt;
@@ -243,7 +243,7 @@ mod tests {
     use std::time::{Duration, Instant};
     use tokio::sync::Semaphore;
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
     /// A server of one request and so many bytes, and a connection.
     struct Server {
@@ -269,13 +269,13 @@ mod tests {
 
         fn is_stuck(&self) -> bool {
             let now = Instant::now();
-            let after = |time| self.traffic.end((now + time, now), PATIENCE, (0, 0));
+            let after = |time| self.traffic.end(now + time, now, IDLE_TIMEOUT, 0, 0);
             assert_eq!(after(Duration::ZERO), None);
-            after(2 * PATIENCE) == Some(End::Stuck)
+            after(2 * IDLE_TIMEOUT) == Some(CloseReason::Stuck)
         }
     }
 
-    fn taken(body: &mut Body) -> Option<Bytes> {
+    fn take_piece(body: &mut Body) -> Option<Bytes> {
         let frame = body.frame().now_or_never().expect("it is there");
         frame.map(|frame| frame.unwrap().into_data().unwrap())
     }
@@ -287,7 +287,7 @@ mod tests {
         let mut body = server.hold(Body::from(bytes.clone()), Version::HTTP_2).unwrap();
         assert_eq!(body.size_hint().exact(), Some(bytes.len() as u64));
         let mut pieces = Vec::new();
-        while let Some(piece) = taken(&mut body) {
+        while let Some(piece) = take_piece(&mut body) {
             pieces.push(piece);
             let left = bytes.len() - pieces.iter().map(Bytes::len).sum::<usize>();
             assert_eq!(body.size_hint().exact(), Some(left as u64));
@@ -300,15 +300,15 @@ mod tests {
         pieces.drain(..2);
         assert!(server.is_stuck());
         assert_eq!(server.permits.available_permits(), 0);
-        assert_eq!(server.room.taken(), bytes.len() as u64);
+        assert_eq!(server.room.used(), bytes.len() as u64);
         drop(pieces);
-        assert_eq!((server.permits.available_permits(), server.room.taken()), (1, 0));
+        assert_eq!((server.permits.available_permits(), server.room.used()), (1, 0));
 
         // Over HTTP/1.1, in one piece; and a client that disconnects holds nothing.
         let mut body = server.hold(Body::from(bytes.clone()), Version::HTTP_11).unwrap();
-        assert_eq!(taken(&mut body).unwrap(), bytes);
+        assert_eq!(take_piece(&mut body).unwrap(), bytes);
         drop(body);
-        assert_eq!((server.permits.available_permits(), server.room.taken()), (1, 0));
+        assert_eq!((server.permits.available_permits(), server.room.used()), (1, 0));
     }
 
     #[test]
@@ -319,13 +319,13 @@ mod tests {
         let mut body = server.hold(body, Version::HTTP_2).unwrap();
         // The body is not polled, because there is no window.
         assert!(server.is_stuck());
-        assert_eq!(server.room.taken(), 0);
-        let begun = taken(&mut body).unwrap();
-        assert_eq!(server.room.taken(), 5);
+        assert_eq!(server.room.used(), 0);
+        let begun = take_piece(&mut body).unwrap();
+        assert_eq!(server.room.used(), 5);
         assert!(body.frame().now_or_never().is_none());
         assert!(server.is_stuck());
         drop(begun);
-        assert_eq!(server.room.taken(), 0);
+        assert_eq!(server.room.used(), 0);
         assert!(!server.is_stuck());
         drop(body);
         assert_eq!(server.permits.available_permits(), 1);
@@ -342,6 +342,6 @@ mod tests {
         drop(body);
         let empty = server.hold(Body::empty(), Version::HTTP_11).unwrap();
         assert!(empty.is_end_stream());
-        assert_eq!((server.permits.available_permits(), server.room.taken()), (2, 0));
+        assert_eq!((server.permits.available_permits(), server.room.used()), (2, 0));
     }
 }

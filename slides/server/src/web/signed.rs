@@ -12,12 +12,22 @@ use axum::http::{HeaderMap, HeaderValue};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
-use super::response::hexadecimal;
+use crate::stamps::hexadecimal;
 
 const EXPIRES: &str = "expires=";
 const SIGNATURE: &str = "&signature=";
-/// Part of addresses that also give access to labels and macros.
+/// Part of addresses that also give access to labels and macros, directly before the time. An
+/// address may have had it before, so elsewhere it means nothing.
 const ASSOCIATED: &str = "associated=yes";
+
+/// The pairs that signing adds to an address.
+const ADDED: [&str; 3] = ["associated=", EXPIRES, "signature="];
+
+/// True if an address is signed, or says what only a signature may say.
+pub(crate) fn is_signed(address: &str) -> bool {
+    let query = address.split_once('?').map_or("", |(_, query)| query);
+    query.split('&').any(|pair| ADDED.iter().any(|added| pair.starts_with(added)))
+}
 
 /// Prefix of cookies for slides; some digits of a hash of the identifier follow.
 const NAME: &str = "seekwire_slides_link_";
@@ -39,9 +49,9 @@ pub(super) struct Admission {
 }
 
 /// The secret that signs addresses.
-pub(crate) struct Key(Hmac<Sha256>);
+pub(crate) struct SigningKey(Hmac<Sha256>);
 
-impl Key {
+impl SigningKey {
     pub(crate) fn new(secret: &str) -> Self {
         // HMAC accepts keys of any length.
         let key = Hmac::new_from_slice(secret.as_bytes());
@@ -59,7 +69,7 @@ impl Key {
         self.0.clone().chain_update(format!("{what}\n{}\n{id}", admission.until))
     }
 
-    /// Appends the signature to an address that begins with its first slash.
+    /// Appends the signature to an address that begins with its first slash and has none.
     pub(crate) fn sign(&self, address: &str, until: u64, has_associated: bool) -> String {
         let sign = if address.contains('?') { '&' } else { '?' };
         let associated = if has_associated { format!("{ASSOCIATED}&") } else { String::new() };
@@ -78,7 +88,8 @@ impl Key {
         // Constant time, whichever byte differs.
         let is_right = self.of_address(signed).verify_slice(&bytes(signature)?).is_ok();
         let query = before.split_once('?').map_or("", |(_, query)| query);
-        let has_associated = query.split('&').any(|pair| pair == ASSOCIATED);
+        let has_associated =
+            query.strip_suffix('&').and_then(|query| query.rsplit('&').next()) == Some(ASSOCIATED);
         (is_whole && is_right).then_some(Admission { until, has_associated })
     }
 
@@ -159,7 +170,7 @@ mod tests {
 
     #[test]
     fn an_address_lets_in_until_its_time_and_no_other_does() {
-        let key = Key::new(SECRET);
+        let key = SigningKey::new(SECRET);
         for address in [
             "/",
             "/slides/a%2Fb.svs",
@@ -184,7 +195,7 @@ mod tests {
                 assert_eq!(key.admits(&changed, 0), None, "{changed}");
             }
             assert_eq!(key.admits(&signed, 1001), None);
-            assert_eq!(Key::new("another secret..").admits(&signed, 0), None);
+            assert_eq!(SigningKey::new("another secret..").admits(&signed, 0), None);
             for (from, to) in [
                 ("expires=1000", "expires=2000"),
                 ("expires=1000", "expires=+1000"),
@@ -194,6 +205,14 @@ mod tests {
             ] {
                 let changed = signed.replacen(from, to, 1);
                 assert_eq!(key.admits(&changed, 0), None, "{changed}");
+            }
+            // A program may sign what was signed before.
+            for old in
+                ["associated=yes", "associated=yes&expires=9&signature=0", "associated=yes&&"]
+            {
+                let sign = if address.contains('?') { '&' } else { '?' };
+                let again = key.sign(&format!("{address}{sign}{old}&"), 1000, false);
+                assert_eq!(key.admits(&again, 1000), admission, "{again}");
             }
             for more in ["&a=b", "0", "#"] {
                 assert_eq!(key.admits(&format!("{signed}{more}"), 0), None);
@@ -210,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_cookie_is_for_one_slide() {
-        let key = Key::new(SECRET);
+        let key = SigningKey::new(SECRET);
         let admission = Admission { until: 1000, has_associated: false };
         let cookie = key.cookie("case/a.svs", admission, 900, "Path=/").unwrap();
         let cookie = cookie.to_str().unwrap();
@@ -234,12 +253,12 @@ mod tests {
             ("/dicomweb/studies", false),
             ("/case%2Fa.svs", false),
         ] {
-            let by = |key: &Key, headers: &HeaderMap, now| key.by_cookie(path, headers, now);
+            let by = |key: &SigningKey, headers: &HeaderMap, now| key.by_cookie(path, headers, now);
             assert_eq!(by(&key, &headers, 1000), expected.then_some(admission), "{path}");
             assert_eq!(by(&key, &HeaderMap::new(), 1000), None, "{path}");
             let is_static = path.starts_with("/static/");
             assert_eq!(by(&key, &headers, 1001).is_some(), is_static, "{path}");
-            let other = Key::new("another secret..");
+            let other = SigningKey::new("another secret..");
             assert_eq!(by(&other, &headers, 1000).is_some(), is_static, "{path}");
         }
         let all = Admission { has_associated: true, ..admission };

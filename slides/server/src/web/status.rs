@@ -14,10 +14,11 @@ use serde_json::{Value, json};
 
 use crate::failure::{Failure, Result};
 use crate::render::farm::Farm;
-use crate::render::promise::{Kept, Measured, text};
+use crate::render::guarantee::{Kept, Measured, text};
+use crate::web::app::{App, Shared};
 use crate::web::pages::{escaped, page};
-use crate::web::{App, Shared, response};
-use crate::workers::allowance;
+use crate::web::response;
+use crate::workers::worker_limits;
 
 /// `/status`
 pub(super) async fn show(State(app): Shared, headers: HeaderMap) -> Result<Response> {
@@ -43,7 +44,7 @@ fn status(app: &App) -> Value {
                 "number": remote.number,
                 "host": hello.map(|hello| hello.host.clone()),
                 "threads": hello.map(|hello| hello.threads),
-                "threadsGiven": remote.given.load(Ordering::SeqCst),
+                "threadsGiven": remote.assigned.load(Ordering::SeqCst),
                 "state": remote.state().name(),
                 "done": remote.done.load(Ordering::Relaxed),
                 "undone": remote.undone.load(Ordering::Relaxed),
@@ -54,7 +55,7 @@ fn status(app: &App) -> Value {
             "address": workers.address().to_string(),
             "come": come,
             "gone": gone,
-            "most": allowance::MOST,
+            "most": worker_limits::MOST,
             "mostThreads": workers.threads(),
             "all": all,
         })
@@ -72,6 +73,7 @@ fn status(app: &App) -> Value {
 fn dealt(farm: &Farm) -> Value {
     let dealt = farm.dealt();
     json!({
+        "dealt": dealt.is_dealt,
         "copies": dealt.copies,
         "hedged": dealt.hedged.0,
         "hedgesWon": dealt.hedged.1,
@@ -136,8 +138,14 @@ fn html(status: &Value) -> String {
     }
     for name in ["decompress", "finish"] {
         let of = &status[name];
-        let together = format!("{} together", shown(&of["together"]));
-        row(&[name.into(), format!("{} copies", shown(&of["copies"])), together]);
+        let copies = shown(&of["copies"]);
+        match of["dealt"] == true {
+            true => {
+                let together = format!("dealt, {} together", shown(&of["together"]));
+                row(&[name.into(), format!("{copies} copies"), together]);
+            }
+            false => row(&[name.into(), format!("{copies} threads"), "done here".into()]),
+        }
     }
     row(&[
         "empty tiles".into(),
@@ -149,12 +157,12 @@ fn html(status: &Value) -> String {
     }
     if let Some(most) = status["workers"]["mostThreads"].as_u64() {
         let threads = format!("{most} threads at most are given work");
-        row(&["workers".into(), format!("{} at most", allowance::MOST), threads]);
+        row(&["workers".into(), format!("{} at most", worker_limits::MOST), threads]);
     }
     for worker in status["workers"]["all"].as_array().into_iter().flatten() {
         let name = format!("worker {} on {}", shown(&worker["number"]), shown(&worker["host"]));
-        let (given, threads) = (shown(&worker["threadsGiven"]), shown(&worker["threads"]));
-        let threads = format!("{given} of {threads} threads, {}", shown(&worker["state"]));
+        let (assigned, threads) = (shown(&worker["threadsGiven"]), shown(&worker["threads"]));
+        let threads = format!("{assigned} of {threads} threads, {}", shown(&worker["state"]));
         let done =
             format!("{} done, {} left to others", shown(&worker["done"]), shown(&worker["undone"]));
         row(&[name, threads, done]);

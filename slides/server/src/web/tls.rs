@@ -25,7 +25,7 @@ const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 /// The names of the two files, in PEM.
 #[derive(Debug, Clone)]
-pub struct Files {
+pub struct TlsFiles {
     /// The certificate, followed by its intermediates.
     pub certificate: PathBuf,
     /// Its private key.
@@ -34,7 +34,7 @@ pub struct Files {
 
 type Stamps = [Option<Stamp>; 2];
 
-impl Files {
+impl TlsFiles {
     /// The stamps of both files; `None` for one that is missing.
     fn stamps(&self) -> Stamps {
         [&self.certificate, &self.key].map(|path| fs::metadata(path).ok().as_ref().map(Stamp::of))
@@ -91,7 +91,7 @@ impl ResolvesServerCert for Current {
 
 /// Everything needed to accept TLS connections.
 pub(crate) struct Tls {
-    files: Files,
+    files: TlsFiles,
     current: Arc<Current>,
     acceptor: TlsAcceptor,
     stamps: Stamps,
@@ -104,7 +104,7 @@ impl Tls {
     /// # Errors
     ///
     /// Unreadable files, an invalid certificate, or a key that does not match it.
-    pub(crate) fn new(files: &Files) -> Result<Self> {
+    pub(crate) fn new(files: &TlsFiles) -> Result<Self> {
         let hangup = signal(SignalKind::hangup())?;
         let stamps = files.stamps();
         let current = Arc::new(Current(Mutex::new(files.load()?)));

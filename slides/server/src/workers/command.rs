@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use seekwire_flow::{
-    Block, Failure, Filter, FilterError, Job, MeetError, Outputs, Peer, Refusal, Running,
-    StartError, Step,
+    Block, ClusterConfig, ConnectError, Failure, Filter, FilterError, Outputs, Peer, Refusal,
+    Running, StartError, Step,
 };
 use seekwire_launch::Secret;
 use tokio::runtime::{Handle, Runtime};
@@ -20,12 +20,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::arguments::Worker as Options;
 use crate::render::farm::Farm;
-use crate::render::pipeline::Work;
+use crate::render::pipeline::WorkFn;
 use crate::render::work;
-use crate::told::Told;
-use crate::workers::launched;
+use crate::warn_once::WarnOnce;
+use crate::workers::launcher;
+use crate::workers::protocol::{self, BEAT, MOST, SEED, SILENCE_LIMIT, SUFFIX, Word};
 use crate::workers::remote::Elsewhere;
-use crate::workers::wire::{self, BEAT, MOST, PATIENCE, SEED, SUFFIX, Word};
 use crate::workers::{OTHER, too_many};
 
 /// Contains the secret, if no file does.
@@ -70,18 +70,21 @@ pub(crate) fn command(options: &Options) -> Result<()> {
         .init();
     let threads =
         options.threads.or(available_parallelism().ok()).map_or(1, |threads| threads.get());
-    let threads = threads.min(wire::MOST_THREADS as usize);
-    let given = secret(options.worker_secret.as_deref())?;
-    let (server, known, secret) = match (&options.server, given) {
+    let threads = threads.min(protocol::MOST_THREADS as usize);
+    let file_secret = secret(options.worker_secret.as_deref())?;
+    let (server, job_addresses, secret) = match (&options.server, file_secret) {
         (Some(server), Some(secret)) => (server.clone(), None, secret),
         (Some(_), None) => bail!("the secret of the server is missing: --worker-secret FILE"),
         (None, _) => {
-            let (addresses, secret) = launched::worker()?;
+            let (addresses, secret) = launcher::worker()?;
             ("the server of this job".to_owned(), Some(addresses), secret)
         }
     };
-    let is_launched = known.is_some();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build()?;
+    let is_launched = job_addresses.is_some();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(threads)
+        .build()?;
     let worker = Worker::new(threads, !options.no_turbojpeg, &runtime)?;
     let count = match threads {
         1 => "one thread".to_owned(),
@@ -92,9 +95,9 @@ pub(crate) fn command(options: &Options) -> Result<()> {
     let mut attempts = Arc::new(Attempts::default());
     loop {
         // A name may resolve to another address by now.
-        let addresses = match &known {
+        let addresses = match &job_addresses {
             Some(addresses) => Ok(addresses.clone()),
-            None => launched::addresses(&server),
+            None => launcher::addresses(&server),
         };
         let outcome = addresses.and_then(|to| worker.run(&server, to, &secret, &attempts));
         match outcome {
@@ -104,7 +107,7 @@ pub(crate) fn command(options: &Options) -> Result<()> {
                 return Ok(());
             }
             Ok(End::Full(most)) => {
-                attempts.told.warn(format!("{server}: {}", too_many(most)));
+                attempts.warnings.warn(format!("{server}: {}", too_many(most)));
                 thread::sleep(LONG_PAUSE);
                 continue;
             }
@@ -116,7 +119,7 @@ pub(crate) fn command(options: &Options) -> Result<()> {
                 return Err(error);
             }
             Err(error) => {
-                attempts.told.warn(format!("{error:#}"));
+                attempts.warnings.warn(format!("{error:#}"));
                 thread::sleep(PAUSE);
                 continue;
             }
@@ -127,26 +130,28 @@ pub(crate) fn command(options: &Options) -> Result<()> {
     }
 }
 
-/// Failed attempts to meet a server. Repeated failures are logged once.
+/// Failed attempts to connect to a server. Repeated failures are logged once.
 #[derive(Default)]
 struct Attempts {
-    told: Told,
+    warnings: WarnOnce,
     last: Mutex<Option<String>>,
 }
 
 impl Attempts {
     fn refused(&self, server: &str, address: SocketAddr, why: &Refusal) {
         let address = address.to_string();
-        let place = match address == server {
+        let address = match address == server {
             true => address,
             false => format!("{server}, {address}"),
         };
         let what = match why {
-            Refusal::Link(error) => format!("{place}: {error}"),
-            Refusal::NoProof => format!("{place}: the server does not let this worker in: {OTHER}"),
-            _ => format!("{place}: the program listening there does not accept workers"),
+            Refusal::Link(error) => format!("{address}: {error}"),
+            Refusal::NoProof => {
+                format!("{address}: the server does not let this worker in: {OTHER}")
+            }
+            _ => format!("{address}: the program listening there does not accept workers"),
         };
-        self.told.warn(format!("{what}; trying again"));
+        self.warnings.warn(format!("{what}; trying again"));
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
     }
 
@@ -154,10 +159,10 @@ impl Attempts {
     fn last(&self, error: StartError) -> anyhow::Error {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match (last, error) {
-            (Some(last), StartError::Meet(MeetError::Missing { limit, .. })) => {
-                anyhow!("no server was met within {} s: {last}", limit.as_secs())
+            (Some(last), StartError::Connect(ConnectError::Missing { limit, .. })) => {
+                anyhow!("no server was reached within {} s: {last}", limit.as_secs())
             }
-            (_, StartError::Meet(error)) => error.into(),
+            (_, StartError::Connect(error)) => error.into(),
             (_, error) => error.into(),
         }
     }
@@ -183,7 +188,7 @@ struct Worker {
 }
 
 /// An answer, and the permit of its job, which is released when the answer is sent.
-type Given = (Vec<u8>, OwnedSemaphorePermit);
+type PendingAnswer = (Vec<u8>, OwnedSemaphorePermit);
 
 /// A session with a server.
 struct Session {
@@ -191,8 +196,8 @@ struct Session {
     handle: Handle,
     permits: Arc<Semaphore>,
     /// `None` once the server has no more jobs.
-    answers: Mutex<Option<SyncSender<Given>>>,
-    todo: Mutex<Receiver<Given>>,
+    answers: Mutex<Option<SyncSender<PendingAnswer>>>,
+    todo: Mutex<Receiver<PendingAnswer>>,
     hello: Mutex<Option<Vec<u8>>>,
     /// The server's maximum number of workers, if it has turned this one away.
     is_full: OnceLock<usize>,
@@ -201,7 +206,7 @@ struct Session {
 impl Worker {
     fn new(threads: usize, turbojpeg: bool, runtime: &Runtime) -> Result<Self> {
         let tools = work::Tools::new(turbojpeg, work::TILE);
-        let work: Work = Arc::new(move |task, block| tools.work(task, block));
+        let work: WorkFn = Arc::new(move |task, block| tools.work(task, block));
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let host = host.chars().filter(char::is_ascii_graphic).take(64).collect();
         let farm = Arc::new(Farm::start("worker", threads, work)?);
@@ -230,7 +235,7 @@ impl Worker {
             is_full: OnceLock::new(),
         });
         let running = start(&session, server, addresses, secret, attempts)?;
-        tracing::info!("has met {server}");
+        tracing::info!("connected to {server}");
         let outcome = running.serve();
         session.close();
         running.finish();
@@ -250,22 +255,22 @@ fn start(
     attempts: &Arc<Attempts>,
 ) -> Result<Running> {
     let (takes, gives) = (Arc::clone(session), Arc::clone(session));
-    let graph = wire::graph([
+    let graph = protocol::graph([
         Arc::new(|| Box::new(Elsewhere) as Box<dyn Filter>),
-        Arc::new(move || Box::new(Take(Arc::clone(&takes)))),
-        Arc::new(move || Box::new(Give(Arc::clone(&gives)))),
+        Arc::new(move || Box::new(JobSink(Arc::clone(&takes)))),
+        Arc::new(move || Box::new(AnswerSource(Arc::clone(&gives)))),
         Arc::new(|| Box::new(Elsewhere)),
     ])?;
     // Nothing connects here: no process has a higher rank.
     let listener = TcpListener::bind("127.0.0.1:0").context("no socket")?;
     let own = Peer { host: "this worker".to_owned(), addresses: Vec::new() };
-    let job = Job {
+    let job = ClusterConfig {
         rank: 1,
         peers: vec![Peer { host: server.to_owned(), addresses }, own],
         listener,
         secret: *secret.as_bytes(),
         limit: LIMIT,
-        patience: PATIENCE,
+        patience: SILENCE_LIMIT,
         called_off: None,
     };
     let (of, server) = (Arc::clone(attempts), server.to_owned());
@@ -282,9 +287,9 @@ impl Session {
 }
 
 /// Receives jobs.
-struct Take(Arc<Session>);
+struct JobSink(Arc<Session>);
 
-impl Filter for Take {
+impl Filter for JobSink {
     fn process(&mut self, block: Block, _: usize, _: &mut Outputs<'_>) -> Result<(), FilterError> {
         let session = &self.0;
         let (task, number, bytes) = match Word::of(block.into()) {
@@ -302,8 +307,8 @@ impl Filter for Take {
         let permit = session.handle.block_on(Arc::clone(&session.permits).acquire_owned())?;
         let farm = Arc::clone(&session.farm);
         session.handle.spawn(async move {
-            let answer = match farm.run(task, bytes, || true).await {
-                Ok(Some(answer)) if answer.len() <= MOST - SUFFIX => {
+            let answer = match farm.run(task, None, None, || Some(bytes)).await {
+                Ok(Some(Ok(answer))) if answer.len() <= MOST - SUFFIX => {
                     Word::Answer(true, number).behind(answer.into())
                 }
                 // The server will find the error itself.
@@ -322,9 +327,9 @@ impl Filter for Take {
 }
 
 /// Sends answers, and a heartbeat now and then.
-struct Give(Arc<Session>);
+struct AnswerSource(Arc<Session>);
 
-impl Filter for Give {
+impl Filter for AnswerSource {
     fn generate(&mut self, out: &mut Outputs<'_>) -> Result<Step, FilterError> {
         let hello = self.0.hello.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(hello) = hello {
@@ -333,9 +338,9 @@ impl Filter for Give {
         }
         // There is only one copy, so this lock is never contended.
         let todo = self.0.todo.lock().unwrap_or_else(PoisonError::into_inner);
-        let given = todo.recv_timeout(BEAT);
+        let answer = todo.recv_timeout(BEAT);
         drop(todo);
-        match given {
+        match answer {
             Ok((answer, _permit)) => out.send(0, answer)?,
             Err(RecvTimeoutError::Timeout) => out.send(0, Word::Beat.behind(Vec::new()))?,
             Err(RecvTimeoutError::Disconnected) => return Ok(Step::Done),
@@ -348,15 +353,15 @@ impl Filter for Give {
 mod tests {
     use super::*;
     use crate::workers::Workers;
-    use crate::workers::allowance::Allowed;
     use crate::workers::hostile_tests::images;
-    use crate::workers::remote::State;
+    use crate::workers::remote::WorkerState;
+    use crate::workers::worker_limits::Allowed;
 
     /// Waits until `count` workers are present and working.
     fn until(workers: &Workers, count: usize) {
         let works = || {
             let (all, ..) = workers.all();
-            all.len() == count && all.iter().all(|remote| remote.state() == State::Works)
+            all.len() == count && all.iter().all(|remote| remote.state() == WorkerState::Works)
         };
         while !works() {
             thread::yield_now();
@@ -368,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_for_which_there_is_no_place_is_told_so_until_there_is_one() {
+    fn a_worker_beyond_the_limit_is_informed_until_there_is_capacity() {
         let secret = Secret::random().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let most = Allowed { workers: 1, threads: 8 };
@@ -388,7 +393,7 @@ mod tests {
             assert!(matches!(works.join().unwrap(), End::Over));
             let works = scope.spawn(|| {
                 loop {
-                    // The place of the first one may not be free yet.
+                    // The slot of the first one may not be free yet.
                     match run(&second, to, &secret) {
                         End::Full(1) => {}
                         end => break end,

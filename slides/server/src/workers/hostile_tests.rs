@@ -5,14 +5,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use bytes::Bytes;
-use seekwire_flow::{Block, FilterError, Outputs, Policy, Step};
+use seekwire_flow::{Block, DealingPolicy, FilterError, Outputs, Step};
 
-use super::allowance::MOST as MOST_WORKERS;
-use super::wire::{MOST, Task, Word};
+use super::protocol::{MOST, Task, Word};
+use super::worker_limits::MOST as MOST_WORKERS;
 use super::*;
 use crate::counters::Counters;
 use crate::render::{Bounds, Images};
-use crate::shares::Web;
+use crate::web_limits::Web;
 
 /// A worker that sends arbitrary messages and passes on those it receives.
 struct Liar {
@@ -57,7 +57,7 @@ impl Liar {
         let (heard, hears) = channel();
         let beats = Arc::new(AtomicBool::new(false));
         let its = Arc::clone(&beats);
-        let graph = wire::graph([
+        let graph = protocol::graph([
             Arc::new(|| Box::new(Elsewhere) as Box<dyn Filter>),
             Arc::new(move || Box::new(Hears(heard.clone()))),
             Arc::new(move || Box::new(Says(Arc::clone(&said), Arc::clone(&its)))),
@@ -66,13 +66,13 @@ impl Liar {
         .unwrap();
         let server = Peer { host: "server".to_owned(), addresses: vec![to.address()] };
         let own = Peer { host: "liar".to_owned(), addresses: vec![] };
-        let job = Job {
+        let job = ClusterConfig {
             rank: 1,
             peers: vec![server, own],
             listener: TcpListener::bind("127.0.0.1:0").unwrap(),
             secret: *secret.as_bytes(),
             limit: Duration::from_secs(60),
-            patience: PATIENCE,
+            patience: SILENCE_LIMIT,
             called_off: None,
         };
         let running = graph.start_in(&job, SEED).unwrap();
@@ -94,10 +94,10 @@ pub(super) fn images() -> Arc<Images> {
         tile: crate::render::work::TILE,
         quality: 80,
         turbojpeg: true,
-        policy: Policy::RoundRobin,
+        policy: DealingPolicy::RoundRobin,
         guarantee: None,
     };
-    let (web, counters) = (Arc::new(Web::new(4, 4)), Arc::new(Counters::default()));
+    let (web, counters) = (Arc::new(Web::new(4, 4, 4)), Arc::new(Counters::default()));
     Arc::new(Images::new(bounds, None, web, counters).unwrap())
 }
 
@@ -151,15 +151,15 @@ async fn whatever_a_worker_says_work_is_done_and_the_server_goes_on() {
         let jobs: Vec<_> = (0..6)
             .map(|_| {
                 let farm = Arc::clone(&farm);
-                let block = Bytes::from_static(NONE);
-                tokio::spawn(async move { farm.run(Task::Finish, block, || true).await })
+                let make = || Some(Bytes::from_static(NONE));
+                tokio::spawn(async move { farm.run(Task::Finish, None, None, make).await })
             })
             .collect();
         tokio::task::yield_now().await;
         tokio::task::block_in_place(|| lie(&liar));
         for job in jobs {
-            let failure = job.await.unwrap().unwrap_err();
-            assert!(failure.what.contains("not a region"), "{number}: {failure}");
+            let failure = job.await.unwrap().unwrap().unwrap().unwrap_err();
+            assert!(failure.contains("not a region"), "{number}: {failure}");
         }
         drop(liar);
         until(|| farm.window() == alone);
@@ -189,13 +189,13 @@ fn threads_that_workers_claim_cost_no_more_than_is_allowed() {
     let mut liars = Vec::new();
     for expected in [&[5][..], &[3, 2], &[2, 2, 1]] {
         let liar = Liar::come(&workers, &secret);
-        liar.say(Word::Hello(wire::MOST_THREADS), b"liar");
+        liar.say(Word::Hello(protocol::MOST_THREADS), b"liar");
         liar.beats.store(true, Ordering::SeqCst);
         liars.push(liar);
         until(|| {
             let (all, ..) = workers.all();
-            let given = all.iter().map(|remote| remote.given.load(Ordering::SeqCst));
-            given.eq(expected.iter().copied())
+            let assigned = all.iter().map(|remote| remote.assigned.load(Ordering::SeqCst));
+            assigned.eq(expected.iter().copied())
         });
         // Two copies for each thread, and two jobs for each copy.
         assert_eq!(farm.window(), alone + 5 * 2 * 2);
@@ -218,10 +218,10 @@ fn for_a_worker_that_gets_nothing_nothing_changes() {
         liar
     });
     let all = || workers.all().0;
-    until(|| all().iter().filter(|remote| remote.state() == State::Works).count() == 2);
-    let given = workers.share_out(&all(), &Told::default());
-    let given: Vec<_> = given.iter().map(|one| (one.remote.number, one.threads)).collect();
-    assert_eq!(given, [(all()[0].number, 1)]);
+    until(|| all().iter().filter(|remote| remote.state() == WorkerState::Works).count() == 2);
+    let assigned = workers.share_out(&all(), &WarnOnce::default());
+    let assigned: Vec<_> = assigned.iter().map(|one| (one.remote.number, one.threads)).collect();
+    assert_eq!(assigned, [(all()[0].number, 1)]);
     drop(liars);
     workers.end();
 }

@@ -2,48 +2,49 @@
 //! encoding.
 //!
 //! ```text
-//! command    the worker: `seekwire slides worker`
-//! wire       the messages between a worker and the server
-//! remote     one worker, as the server sees it
-//! allowance  limits on the resources that workers cost the server
-//! launched   how server and workers find each other in an mpiexec or srun job
+//! command        the worker: `seekwire slides worker`
+//! protocol       the messages between a worker and the server
+//! remote         one worker, as the server sees it
+//! worker_limits  limits on the resources that workers cost the server
+//! launcher       how server and workers find each other in an mpiexec or srun job
 //! ```
 //!
 //! The processes of a `seekwire-flow` job are the same from its beginning to its end, but workers
 //! come and go. So each worker has a job of its own, with two processes, and a handshake that
 //! admits only workers that know the secret. The set of workers determines the copies in the
 //! [farms](crate::render::farm), which distribute the work: when it changes, farms start new
-//! pipelines, and the old ones complete their jobs.
+//! pipelines, or do without when the last worker has gone, and the old ones complete their jobs.
 
-pub(crate) mod allowance;
 pub(crate) mod command;
 #[cfg(test)]
 mod hostile_tests;
-pub(crate) mod launched;
+pub(crate) mod launcher;
+pub(crate) mod protocol;
 pub(crate) mod remote;
-pub(crate) mod wire;
+pub(crate) mod worker_limits;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::num::NonZeroUsize;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use lru::LruCache;
 use seekwire_flow::{
-    Failure, Filter, Job, MeetError, Peer, Refusal, Refusals, Running, StartError, Unit,
+    Block, ClusterConfig, ConnectError, Failure, Filter, FilterError, OnRefusal, Outputs, Peer,
+    Refusal, Running, StartError, Unit,
 };
 use seekwire_launch::Secret;
 use tokio::sync::Semaphore;
 
 use crate::render::Images;
-use crate::told::Told;
-use allowance::{Allowed, Way, shared_out};
-use remote::{Answers, Elsewhere, Given, Jobs, Remote, State};
-use wire::{PATIENCE, SEED};
+use crate::warn_once::WarnOnce;
+use protocol::{SEED, SILENCE_LIMIT, Word};
+use remote::{Elsewhere, JobSource, Remote, WorkerState, WorkerThreads};
+use worker_limits::{Allowed, WorkerMemory, shared_out};
 
 /// How often the workers are checked. Farms start new pipelines at most this often.
 const LOOK: Duration = Duration::from_millis(200);
@@ -73,12 +74,12 @@ pub(crate) struct Workers {
     most: Allowed,
     /// Memory for blocks on their way to them.
     memory: Arc<Semaphore>,
-    state: Mutex<Known>,
+    state: Mutex<WorkerRegistry>,
     change: Condvar,
 }
 
 #[derive(Default)]
-struct Known {
+struct WorkerRegistry {
     remotes: Vec<Arc<Remote>>,
     is_over: bool,
     /// True if there is a change to process.
@@ -101,7 +102,7 @@ impl Workers {
         images: Arc<Images>,
     ) -> Result<Arc<Self>> {
         let address = listener.local_addr().context("the address for workers")?;
-        let (memory, state, change) = (allowance::memory(), Mutex::default(), Condvar::new());
+        let (memory, state, change) = (worker_limits::memory(), Mutex::default(), Condvar::new());
         let workers = Arc::new(Self { address, most, memory, state, change });
         let (accepts, watches) = (Arc::clone(&workers), Arc::clone(&workers));
         spawn("workers", move || accepts.accept(&listener, &secret))?;
@@ -118,7 +119,7 @@ impl Workers {
         self.most.threads
     }
 
-    fn state(&self) -> MutexGuard<'_, Known> {
+    fn state(&self) -> MutexGuard<'_, WorkerRegistry> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -162,8 +163,8 @@ impl Workers {
             if self.state().is_over {
                 return;
             }
-            let remote = Arc::new(Remote::new(number, Way::of(&self.memory)));
-            let come = self.meet(listener, secret, &remote, &refusals);
+            let remote = Arc::new(Remote::new(number, WorkerMemory::of(&self.memory)));
+            let come = self.connect(listener, secret, &remote, &refusals);
             match come {
                 Ok(running) => {
                     // The worker counts before another one is admitted.
@@ -191,7 +192,9 @@ impl Workers {
                         self.goes(&remote);
                     }
                 }
-                Err(StartError::Meet(MeetError::Missing { .. } | MeetError::CalledOff(_))) => {}
+                Err(StartError::Connect(
+                    ConnectError::Missing { .. } | ConnectError::CalledOff(_),
+                )) => {}
                 Err(error) => {
                     tracing::error!("no worker can come: {error}");
                     thread::sleep(PAUSE);
@@ -201,22 +204,22 @@ impl Workers {
     }
 
     /// Waits for the next worker.
-    fn meet(
+    fn connect(
         self: &Arc<Self>,
         listener: &TcpListener,
         secret: &Secret,
         remote: &Arc<Remote>,
-        refusals: &Arc<Refusals>,
+        refusals: &Arc<OnRefusal>,
     ) -> Result<Running, StartError> {
         let (asks, hears) = (Arc::clone(remote), Arc::clone(remote));
         let workers = Arc::downgrade(self);
-        let graph = wire::graph([
-            Arc::new(move || Box::new(Jobs(Arc::clone(&asks))) as Box<dyn Filter>),
+        let graph = protocol::graph([
+            Arc::new(move || Box::new(JobSource(Arc::clone(&asks))) as Box<dyn Filter>),
             Arc::new(|| Box::new(Elsewhere)),
             Arc::new(|| Box::new(Elsewhere)),
             Arc::new(move || {
                 let (remote, workers) = (Arc::clone(&hears), workers.clone());
-                Box::new(Answers { remote, workers })
+                Box::new(AnswerSink { remote, workers })
             }),
         ])?;
         let own = Peer { host: "the server".to_owned(), addresses: vec![self.address] };
@@ -226,20 +229,20 @@ impl Workers {
             let is_over = asked.upgrade().is_none_or(|workers| workers.state().is_over);
             is_over.then(|| "the server is shutting down".to_owned())
         };
-        let job = Job {
+        let job = ClusterConfig {
             rank: 0,
             peers: vec![own, other],
-            listener: listener.try_clone().map_err(|error| StartError::Meet(listen(error)))?,
+            listener: listener.try_clone().map_err(|error| StartError::Connect(listen(error)))?,
             secret: *secret.as_bytes(),
             limit: WAIT,
-            patience: PATIENCE,
+            patience: SILENCE_LIMIT,
             called_off: Some(Arc::new(is_over)),
         };
         graph.start_and_tell(&job, SEED, Some(Arc::clone(refusals)))
     }
 
-    /// Informs a worker for which there is no place, and ends its session. Others wait meanwhile,
-    /// so turning away any number of workers costs no more than one.
+    /// Informs a worker for which there is no capacity, and ends its session. Others wait
+    /// meanwhile, so turning away any number of workers costs no more than one.
     fn turn_away(&self, remote: &Remote, running: &Running) {
         remote.turn_away(self.most.workers);
         let unit = Unit::new("").deadline(Instant::now() + TELL).expires();
@@ -263,7 +266,7 @@ impl Workers {
         let is_over = self.state().is_over;
         match outcome {
             Ok(_) | Err(Failure::Stopped | Failure::Cancelled) => {}
-            Err(_) if is_over || was == State::Gone => {}
+            Err(_) if is_over || was == WorkerState::Gone => {}
             Err(Failure::Lost { why, .. }) => {
                 tracing::warn!("{} is gone: {why}; others do its work", remote.name());
             }
@@ -278,7 +281,7 @@ impl Workers {
 
     fn goes(&self, remote: &Arc<Remote>) {
         let mut state = self.state();
-        state.remotes.retain(|known| !Arc::ptr_eq(known, remote));
+        state.remotes.retain(|other| !Arc::ptr_eq(other, remote));
         state.gone += 1;
         drop(state);
         self.look();
@@ -286,10 +289,10 @@ impl Workers {
 
     /// Keeps the copies of the farms in line with the workers.
     fn watch(&self, images: &Images) {
-        let mut known: Vec<(u64, usize)> = Vec::new();
+        let mut in_use: Vec<(u64, usize)> = Vec::new();
         // The last set of workers for which there were not enough threads.
-        let mut refused = known.clone();
-        let (mut changed, told) = (None::<Instant>, Told::default());
+        let mut refused = in_use.clone();
+        let (mut changed, warnings) = (None::<Instant>, WarnOnce::default());
         loop {
             let mut state = self.state();
             if !state.is_new && !state.is_over {
@@ -304,23 +307,23 @@ impl Workers {
             drop(state);
             remotes.iter().for_each(|remote| remote.look());
             let all = remotes.clone();
-            remotes.retain(|remote| remote.state() == State::Works);
-            let given = self.share_out(&remotes, &told);
+            remotes.retain(|remote| remote.state() == WorkerState::Works);
+            let assigned = self.share_out(&remotes, &warnings);
             let now: Vec<(u64, usize)> =
-                given.iter().map(|one| (one.remote.number, one.threads)).collect();
+                assigned.iter().map(|one| (one.remote.number, one.threads)).collect();
             // A worker that comes and goes repeatedly must not keep the server busy.
             let is_early = changed.is_some_and(|changed| changed.elapsed() < LOOK);
-            if now == known || is_early || images.is_changing() {
+            if now == in_use || is_early || images.is_changing() {
                 continue;
             }
-            match images.work_with(&given) {
+            match images.work_with(&assigned) {
                 Ok(()) => {
                     for remote in all {
-                        let its = given.iter().find(|one| Arc::ptr_eq(&one.remote, &remote));
+                        let its = assigned.iter().find(|one| Arc::ptr_eq(&one.remote, &remote));
                         let threads = its.map_or(0, |one| one.threads);
-                        remote.given.store(threads, Ordering::SeqCst);
+                        remote.assigned.store(threads, Ordering::SeqCst);
                     }
-                    (known, refused, changed) = (now, Vec::new(), Some(Instant::now()));
+                    (in_use, refused, changed) = (now, Vec::new(), Some(Instant::now()));
                 }
                 // There may be enough threads the next time.
                 Err(error) => {
@@ -336,20 +339,40 @@ impl Workers {
 
     /// The workers that are given work, and with how many threads. If some threads get none, this
     /// is logged once.
-    fn share_out(&self, remotes: &[Arc<Remote>], told: &Told) -> Vec<Given> {
+    fn share_out(&self, remotes: &[Arc<Remote>], warnings: &WarnOnce) -> Vec<WorkerThreads> {
         let threads = |remote: &Arc<Remote>| remote.hello().map_or(0, |hello| hello.threads);
         let offered: Vec<usize> = remotes.iter().map(threads).collect();
         let most = self.most.threads;
         if offered.iter().sum::<usize>() > most {
-            told.warn(format!(
+            warnings.warn(format!(
                 "workers have more than {most} threads: the others get no work (--worker-threads)"
             ));
         }
-        told.sweep();
-        let given = shared_out(most, &offered);
+        warnings.sweep();
+        let assigned = shared_out(most, &offered);
         // A worker that gets no work does not affect the farms.
-        let given = remotes.iter().zip(given).filter(|(_, threads)| *threads > 0);
-        given.map(|(remote, threads)| Given { remote: Arc::clone(remote), threads }).collect()
+        let assigned = remotes.iter().zip(assigned).filter(|(_, threads)| *threads > 0);
+        assigned
+            .map(|(remote, threads)| WorkerThreads { remote: Arc::clone(remote), threads })
+            .collect()
+    }
+}
+
+/// At the server: receives the messages of the worker.
+struct AnswerSink {
+    remote: Arc<Remote>,
+    workers: Weak<Workers>,
+}
+
+impl Filter for AnswerSink {
+    fn process(&mut self, block: Block, _: usize, _: &mut Outputs<'_>) -> Result<(), FilterError> {
+        let (word, bytes) = Word::of(block.into()).ok_or("an invalid message")?;
+        let is_hello = matches!(word, Word::Hello(_));
+        self.remote.says(word, bytes)?;
+        if let Some(workers) = self.workers.upgrade().filter(|_| is_hello) {
+            workers.look();
+        }
+        Ok(())
     }
 }
 
@@ -362,22 +385,22 @@ pub(crate) fn too_many(most: usize) -> String {
 }
 
 /// Logs refused workers, once per host.
-fn refusals() -> Arc<Refusals> {
-    let known = Mutex::new(LruCache::new(NonZeroUsize::MIN.saturating_add(HOSTS)));
+fn refusals() -> Arc<OnRefusal> {
+    let hosts = Mutex::new(LruCache::new(NonZeroUsize::MIN.saturating_add(HOSTS)));
     Arc::new(move |from: SocketAddr, why: &Refusal| {
         // A port scanner is not a worker.
         if *why != Refusal::NoProof {
             return tracing::debug!("{from} is no worker: {why:?}");
         }
-        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.put(from.ip(), ()).is_none() {
+        let mut hosts = hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        if hosts.put(from.ip(), ()).is_none() {
             tracing::warn!("a worker at {} is not let in: {OTHER}", from.ip());
         }
     })
 }
 
-fn listen(error: io::Error) -> MeetError {
-    MeetError::Listen(error)
+fn listen(error: io::Error) -> ConnectError {
+    ConnectError::Listen(error)
 }
 
 /// Starts a detached thread.

@@ -6,15 +6,14 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use seekwire_flow::{Block, Filter, FilterError, Outputs, Running, Step, UnitHandle};
+use seekwire_flow::{Filter, FilterError, Outputs, Running, Step, UnitHandle};
 
-use crate::workers::Workers;
-use crate::workers::allowance::Way;
-use crate::workers::wire::{MOST, MOST_THREADS, SUFFIX, Task, Word};
+use crate::workers::protocol::{MOST, MOST_THREADS, SUFFIX, Task, Word};
+use crate::workers::worker_limits::WorkerMemory;
 
 /// A worker that sends nothing for this long, not even a part of an answer, is given no work until
 /// it does.
@@ -38,7 +37,7 @@ const NEVER: u64 = u64::MAX;
 
 /// The state of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum WorkerState {
     /// It has not introduced itself yet.
     New = 0,
     /// It works.
@@ -49,7 +48,7 @@ pub(crate) enum State {
     Gone = 3,
 }
 
-impl State {
+impl WorkerState {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::New => "new",
@@ -85,8 +84,8 @@ pub(crate) struct Remote {
     /// When its last message came, in milliseconds after it connected.
     heard: AtomicU64,
     /// How many of its threads are given work.
-    pub(crate) given: AtomicUsize,
-    way: Way,
+    pub(crate) assigned: AtomicUsize,
+    memory: WorkerMemory,
     /// Sends the numbers of jobs.
     jobs: Mutex<Option<Sender<u64>>>,
     todo: Mutex<Receiver<u64>>,
@@ -105,7 +104,7 @@ pub(crate) struct Remote {
 
 /// A worker, and how many of its threads are given work.
 #[derive(Clone)]
-pub(crate) struct Given {
+pub(crate) struct WorkerThreads {
     pub(crate) remote: Arc<Remote>,
     pub(crate) threads: usize,
 }
@@ -122,16 +121,16 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Remote {
-    pub(crate) fn new(number: u64, way: Way) -> Self {
+    pub(crate) fn new(number: u64, memory: WorkerMemory) -> Self {
         let (jobs, todo) = mpsc::channel();
         Self {
             number,
             came: Instant::now(),
             hello: OnceLock::new(),
-            state: AtomicU8::new(State::New as u8),
+            state: AtomicU8::new(WorkerState::New as u8),
             heard: AtomicU64::new(0),
-            given: AtomicUsize::new(0),
-            way,
+            assigned: AtomicUsize::new(0),
+            memory,
             jobs: Mutex::new(Some(jobs)),
             todo: Mutex::new(todo),
             waiting: Mutex::default(),
@@ -144,19 +143,19 @@ impl Remote {
         }
     }
 
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> WorkerState {
         match self.state.load(Ordering::SeqCst) {
-            0 => State::New,
-            1 => State::Works,
-            2 => State::Silent,
-            _ => State::Gone,
+            0 => WorkerState::New,
+            1 => WorkerState::Works,
+            2 => WorkerState::Silent,
+            _ => WorkerState::Gone,
         }
     }
 
     /// Changes the state, unless the worker is gone. Returns true if the state was different.
-    fn becomes(&self, state: State) -> bool {
+    fn becomes(&self, state: WorkerState) -> bool {
         let change = |old: u8| {
-            let keeps = old == State::Gone as u8 || old == state as u8;
+            let keeps = old == WorkerState::Gone as u8 || old == state as u8;
             (!keeps).then_some(state as u8)
         };
         self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change).is_ok()
@@ -186,19 +185,19 @@ impl Remote {
         let is_late = self.late.load(Ordering::SeqCst) == self.answers.load(Ordering::SeqCst);
         let is_silent = silence.min(of_link) > SILENT || is_late;
         match self.state() {
-            State::New if self.hello().is_some() && self.becomes(State::Works) => {
+            WorkerState::New if self.hello().is_some() && self.becomes(WorkerState::Works) => {
                 let threads = self.hello().map_or(0, |hello| hello.threads);
                 tracing::info!(threads, "{} has come", self.name());
             }
-            State::New if silence > NAMELESS => {
+            WorkerState::New if silence > NAMELESS => {
                 tracing::warn!("worker {} has not introduced itself", self.number);
                 self.end();
             }
-            State::Works if is_silent && self.becomes(State::Silent) => {
+            WorkerState::Works if is_silent && self.becomes(WorkerState::Silent) => {
                 let does = if is_late { "answers" } else { "says" };
                 tracing::warn!("{} {does} nothing, and is given no more work", self.name());
             }
-            State::Silent if !is_silent && self.becomes(State::Works) => {
+            WorkerState::Silent if !is_silent && self.becomes(WorkerState::Works) => {
                 tracing::info!("{} is back", self.name());
             }
             _ => {}
@@ -209,7 +208,7 @@ impl Remote {
     pub(crate) fn begins(&self, running: &Arc<Running>, unit: &Arc<UnitHandle>) {
         *locked(&self.link) = Some((Arc::clone(running), Arc::clone(unit)));
         // It may have been ended before.
-        if self.state() == State::Gone {
+        if self.state() == WorkerState::Gone {
             self.end();
         }
     }
@@ -229,7 +228,7 @@ impl Remote {
 
     /// Ends the session: the worker is sent nothing more, and its callers get no answer.
     pub(crate) fn end(&self) {
-        self.becomes(State::Gone);
+        self.becomes(WorkerState::Gone);
         *locked(&self.jobs) = None;
         locked(&self.waiting).clear();
         let link = locked(&self.link).take();
@@ -258,17 +257,17 @@ impl Remote {
     }
 
     fn ask(&self, task: Task, block: &Bytes) -> Option<Bytes> {
-        if self.state() != State::Works || block.len() > MOST - SUFFIX {
+        if self.state() != WorkerState::Works || block.len() > MOST - SUFFIX {
             return None;
         }
         // If there is no memory for the transfer, the caller does the work here.
-        let taken = self.way.take(block.len() + SUFFIX)?;
+        let permit = self.memory.take(block.len() + SUFFIX)?;
         let (began, answers) = (Instant::now(), self.answers.load(Ordering::SeqCst));
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = mpsc::sync_channel(1);
         let mut bytes = Vec::with_capacity(block.len() + SUFFIX);
         bytes.extend_from_slice(block);
-        let job = Some(taken.for_block(Word::Job(task, number).behind(bytes)));
+        let job = Some(permit.for_block(Word::Job(task, number).behind(bytes)));
         locked(&self.waiting).insert(number, Client { answer, job });
         let is_sent = locked(&self.jobs).as_ref().is_some_and(|jobs| jobs.send(number).is_ok());
         let outcome = if is_sent { self.answer(&answered) } else { None };
@@ -309,14 +308,14 @@ impl Remote {
             match answered.recv_timeout(LOOK) {
                 Ok(answer) => return answer,
                 Err(RecvTimeoutError::Timeout)
-                    if self.state() == State::Works && since.elapsed() < LONGEST => {}
+                    if self.state() == WorkerState::Works && since.elapsed() < LONGEST => {}
                 Err(_) => return None,
             }
         }
     }
 
     /// Processes a message of the worker.
-    fn says(&self, word: Word, bytes: Bytes) -> Result<(), FilterError> {
+    pub(super) fn says(&self, word: Word, bytes: Bytes) -> Result<(), FilterError> {
         let heard = u64::try_from(self.came.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.heard.store(heard, Ordering::SeqCst);
         match word {
@@ -340,31 +339,13 @@ impl Remote {
 }
 
 /// At the server: sends the worker the jobs of callers.
-pub(crate) struct Jobs(pub(crate) Arc<Remote>);
+pub(crate) struct JobSource(pub(crate) Arc<Remote>);
 
-impl Filter for Jobs {
+impl Filter for JobSource {
     fn generate(&mut self, out: &mut Outputs<'_>) -> Result<Step, FilterError> {
         let Some(job) = self.0.next() else { return Ok(Step::Done) };
         out.send(0, job)?;
         Ok(Step::More)
-    }
-}
-
-/// At the server: receives the messages of the worker.
-pub(crate) struct Answers {
-    pub(crate) remote: Arc<Remote>,
-    pub(crate) workers: Weak<Workers>,
-}
-
-impl Filter for Answers {
-    fn process(&mut self, block: Block, _: usize, _: &mut Outputs<'_>) -> Result<(), FilterError> {
-        let (word, bytes) = Word::of(block.into()).ok_or("an invalid message")?;
-        let is_hello = matches!(word, Word::Hello(_));
-        self.remote.says(word, bytes)?;
-        if let Some(workers) = self.workers.upgrade().filter(|_| is_hello) {
-            workers.look();
-        }
-        Ok(())
     }
 }
 
@@ -376,17 +357,17 @@ impl Filter for Elsewhere {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workers::allowance::memory;
+    use crate::workers::worker_limits::memory;
 
     fn new() -> Remote {
-        Remote::new(3, Way::of(&memory()))
+        Remote::new(3, WorkerMemory::of(&memory()))
     }
 
     fn working() -> Arc<Remote> {
         let remote = Arc::new(new());
         remote.says(Word::Hello(2), Bytes::from_static(b"far")).unwrap();
         remote.look();
-        assert_eq!(remote.state(), State::Works);
+        assert_eq!(remote.state(), WorkerState::Works);
         remote
     }
 
@@ -412,13 +393,13 @@ mod tests {
         remote.next().unwrap();
         remote.says(Word::Answer(false, 1), Bytes::from_static(b"why")).unwrap();
         assert_eq!(failed.join().unwrap(), None);
-        assert_eq!(remote.state(), State::Works);
+        assert_eq!(remote.state(), WorkerState::Works);
 
         let wrong = call(&remote);
         remote.next().unwrap();
         remote.says(Word::Answer(true, 2), Bytes::from_static(b"wrong")).unwrap();
         assert_eq!(wrong.join().unwrap(), None);
-        assert_eq!(remote.state(), State::Gone);
+        assert_eq!(remote.state(), WorkerState::Gone);
         assert_eq!(call(&remote).join().unwrap(), None);
     }
 
@@ -433,14 +414,14 @@ mod tests {
         let remote = working();
         let waits = call(&remote);
         remote.next().unwrap();
-        assert!(remote.becomes(State::Silent));
+        assert!(remote.becomes(WorkerState::Silent));
         assert_eq!(waits.join().unwrap(), None);
         // An unsent job is not kept.
         assert!(locked(&remote.waiting).is_empty());
         // Its answer comes late, and it works again.
         remote.says(Word::Answer(true, 0), Bytes::from_static(b"late")).unwrap();
         remote.look();
-        assert_eq!(remote.state(), State::Works);
+        assert_eq!(remote.state(), WorkerState::Works);
     }
 
     #[test]
@@ -448,15 +429,15 @@ mod tests {
         let remote = working();
         let (long, short) = (10 * SILENT, SILENT / 2);
         remote.judge(long, short);
-        assert_eq!(remote.state(), State::Works);
+        assert_eq!(remote.state(), WorkerState::Works);
         remote.judge(long, 2 * SILENT);
-        assert_eq!(remote.state(), State::Silent);
+        assert_eq!(remote.state(), WorkerState::Silent);
         remote.judge(long, short);
-        assert_eq!(remote.state(), State::Works);
+        assert_eq!(remote.state(), WorkerState::Works);
         // A worker that has not introduced itself may send anything else for any length of time.
         let nameless = new();
         nameless.judge(NAMELESS + SILENT, short);
-        assert_eq!(nameless.state(), State::Gone);
+        assert_eq!(nameless.state(), WorkerState::Gone);
     }
 
     #[test]
@@ -469,34 +450,35 @@ mod tests {
         let answers = |number| {
             remote.says(Word::Answer(true, number), Bytes::from_static(b"late")).unwrap();
         };
-        assert_eq!(judged(), State::Works);
+        assert_eq!(judged(), WorkerState::Works);
         let waits = call(&remote);
         remote.next().unwrap();
         remote.lets_wait(0);
         remote.says(Word::Beat, Bytes::new()).unwrap();
-        assert_eq!(judged(), State::Silent);
+        assert_eq!(judged(), WorkerState::Silent);
         // Later jobs are not waited for any longer.
         assert_eq!(waits.join().unwrap(), None);
         assert_eq!(call(&remote).join().unwrap(), None);
         answers(0);
-        assert_eq!(judged(), State::Works);
+        assert_eq!(judged(), WorkerState::Works);
         // Another job was answered in time, so the worker keeps working.
         answers(1);
         remote.lets_wait(1);
-        assert_eq!(judged(), State::Works);
+        assert_eq!(judged(), WorkerState::Works);
     }
 
     #[test]
     fn what_there_is_no_memory_for_is_not_sent() {
         let memory = memory();
-        let ways: Vec<Way> = (0..4).map(|_| Way::of(&memory)).collect();
-        let taken: Vec<_> = ways.iter().map(|way| way.take(64 << 20).unwrap()).collect();
-        let remote = Arc::new(Remote::new(3, Way::of(&memory)));
+        let memories: Vec<WorkerMemory> = (0..4).map(|_| WorkerMemory::of(&memory)).collect();
+        let permits: Vec<_> =
+            memories.iter().map(|memory| memory.take(64 << 20).unwrap()).collect();
+        let remote = Arc::new(Remote::new(3, WorkerMemory::of(&memory)));
         remote.says(Word::Hello(2), Bytes::from_static(b"far")).unwrap();
         remote.look();
         assert_eq!(call(&remote).join().unwrap(), None);
-        assert_eq!((remote.state(), remote.undone.load(Ordering::SeqCst)), (State::Works, 1));
-        drop(taken);
+        assert_eq!((remote.state(), remote.undone.load(Ordering::SeqCst)), (WorkerState::Works, 1));
+        drop(permits);
         let waits = call(&remote);
         let job = remote.next().unwrap();
         remote.says(Word::Answer(true, 0), Bytes::from_static(b"right")).unwrap();

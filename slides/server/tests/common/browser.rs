@@ -1,7 +1,6 @@
 //! Headless Chromium, controlled over the DevTools protocol
 //! (<https://chromedevtools.github.io/devtools-protocol/>): commands and events in JSON, each
 //! terminated by a zero byte, through two pipes.
-#![allow(dead_code, reason = "each test program uses a part")]
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -16,7 +15,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// How long a browser may take for anything.
-const PATIENCE: Duration = Duration::from_secs(240);
+const BROWSER_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// A browser with its own profile, which ends on drop.
 pub(crate) struct Browser {
@@ -123,7 +122,7 @@ impl Browser {
     }
 
     fn message(&mut self, why: &str) -> Value {
-        let message = self.messages.recv_timeout(PATIENCE);
+        let message = self.messages.recv_timeout(BROWSER_TIMEOUT);
         message.unwrap_or_else(|error| panic!("{why}: the browser does not answer: {error}"))
     }
 
@@ -158,7 +157,7 @@ impl Drop for Browser {
         let _ = self.commands.write_all(format!("{close}\0").as_bytes());
         // It sends nothing more once it has ended.
         loop {
-            match self.messages.recv_timeout(PATIENCE) {
+            match self.messages.recv_timeout(BROWSER_TIMEOUT) {
                 Ok(_) => {}
                 Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
                 Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
@@ -236,7 +235,7 @@ impl Page<'_> {
                 }};
                 look();
             }})",
-            PATIENCE.as_millis() / 2
+            BROWSER_TIMEOUT.as_millis() / 2
         );
         let holds = loop {
             match self.value_here(&look) {
@@ -250,18 +249,19 @@ impl Page<'_> {
 
     /// Presses and releases the left button in the middle of an element.
     pub(crate) fn click(&mut self, selector: &str) {
-        let place = self.value(&format!(
+        let position = self.value(&format!(
             "(() => {{ const box = document.querySelector('{selector}').getBoundingClientRect();
                 return [box.x + box.width / 2, box.y + box.height / 2]; }})()"
         ));
-        let (x, y) = (place[0].as_f64().unwrap(), place[1].as_f64().unwrap());
+        let (x, y) = (position[0].as_f64().unwrap(), position[1].as_f64().unwrap());
         for kind in ["mousePressed", "mouseReleased"] {
             self.mouse(kind, x, y);
         }
     }
 
     /// Presses and releases the left button, or a finger, at a position in the window.
-    pub(crate) fn press(&mut self, (x, y): (f64, f64), has_touch: bool) {
+    pub(crate) fn press(&mut self, point: (f64, f64), has_touch: bool) {
+        let (x, y) = point;
         if has_touch {
             for points in [json!([{ "x": x, "y": y }]), json!([])] {
                 let kind = if points == json!([]) { "touchEnd" } else { "touchStart" };
@@ -316,7 +316,8 @@ impl Page<'_> {
     }
 
     /// Turns the wheel by one notch, away from the user.
-    pub(crate) fn wheel(&mut self, (x, y): (f64, f64)) {
+    pub(crate) fn wheel(&mut self, point: (f64, f64)) {
+        let (x, y) = point;
         let event = json!({ "type": "mouseWheel", "x": x, "y": y, "deltaX": 0, "deltaY": -100 });
         self.call("Input.dispatchMouseEvent", event);
     }

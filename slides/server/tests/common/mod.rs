@@ -1,8 +1,7 @@
 //! A server in this process, on a loopback port, and a client.
-#![allow(dead_code, reason = "each test program uses a part")]
 
-pub(crate) mod made;
-pub(crate) mod silent;
+pub(crate) mod made_slides;
+pub(crate) mod silent_server;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -33,8 +32,8 @@ pub(crate) struct Answer {
 
 impl Answer {
     pub(crate) fn header(&self, name: &str) -> &str {
-        let found = self.headers.iter().find(|(known, _)| known == name);
-        found.map_or("", |(_, value)| value)
+        let header = self.headers.iter().find(|(other, _)| other == name);
+        header.map_or("", |(_, value)| value)
     }
 
     pub(crate) fn text(&self) -> &str {
@@ -54,24 +53,24 @@ impl Answer {
 
 impl Service {
     /// Serves a location, with settings modified by `change`.
-    pub(crate) fn start(place: &Path, change: impl FnOnce(&mut Settings)) -> Self {
-        let mut settings = Settings::new(vec![place.to_str().unwrap().to_owned()]);
+    pub(crate) fn start(path: &Path, change: impl FnOnce(&mut Settings)) -> Self {
+        let mut settings = Settings::new(vec![path.to_str().unwrap().to_owned()]);
         // Prefetched images would be counted as well.
         settings.prefetch = 0;
         change(&mut settings);
-        let (told, address) = std::sync::mpsc::channel();
+        let (sender, address) = std::sync::mpsc::channel();
         let (end, ended) = oneshot::channel();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(2)
                 // As in the program.
-                .max_blocking_threads(seekwire_slides::READERS)
+                .max_blocking_threads(settings.blocking_threads())
                 .enable_all()
                 .build()
                 .unwrap();
             runtime.block_on(async {
                 let server = Server::bind(settings).await.unwrap();
-                told.send((server.address().unwrap(), server.worker_address())).unwrap();
+                sender.send((server.address().unwrap(), server.worker_address())).unwrap();
                 let ended = async {
                     let _ = ended.await;
                 };
@@ -83,8 +82,8 @@ impl Service {
     }
 
     /// Serves one file.
-    pub(crate) fn of(place: &Path) -> Self {
-        Self::start(place, |_| {})
+    pub(crate) fn of(path: &Path) -> Self {
+        Self::start(path, |_| {})
     }
 
     /// A server started elsewhere.

@@ -1,6 +1,5 @@
 //! The viewer in a page: waits until it is at rest, checks its layout, and saves screenshots in
 //! `tmp/slides-in-a-browser` of the target directory.
-#![allow(dead_code, reason = "each test program uses a part")]
 
 use std::path::Path;
 

@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 
 use super::accept::Offer;
 use crate::failure::{Failure, Result};
-use crate::opened::Open;
+use crate::slide_cache::Open;
 
 /// Bytes of a file that are read at once.
 const CHUNK: u64 = 256 << 10;
@@ -56,8 +56,8 @@ impl Held {
     }
 
     pub(super) fn instance(&self) -> Result<&Instance> {
-        let found = self.open.slide.dicom().and_then(|dicom| dicom.instances().nth(self.number));
-        found.ok_or_else(|| Failure::internal("the slide has another number of instances"))
+        let instance = self.open.slide.dicom().and_then(|dicom| dicom.instances().nth(self.number));
+        instance.ok_or_else(|| Failure::internal("the slide has another number of instances"))
     }
 }
 

@@ -3,18 +3,19 @@
 //!
 //! ```text
 //! search   studies, series, instances: found by the beginnings of files, read during a scan
+//! address  the slides and instances that an address names
 //! accept   content negotiation
 //! body     responses in pieces, read as they are sent
 //! render   images that browsers can show: of frames, instances and series
 //! ```
 
 mod accept;
+mod address;
 mod body;
 mod render;
 mod search;
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::Router;
 use axum::extract::{Path, Query, Request, State};
@@ -25,31 +26,20 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use serde::Deserialize;
 
 use super::range::{self, Wanted};
-use crate::counters::Counters;
 use crate::failure::{Failure, Result};
-use crate::opened::Open;
-use crate::privacy::Whom;
-use crate::series::Index;
-use crate::web::{App, Guest, Shared, response};
+use crate::web::app::{App, Guest, Shared};
+use crate::web::response;
 use accept::Offer;
+use address::{Address, JSON, Parameters, address_of, etag, instance, instances, numbers, root};
 use body::{Held, Piece};
 
 const DICOM: &str = "application/dicom";
-const JSON: &str = "application/dicom+json";
 const BYTES: &str = "application/octet-stream";
 
 /// The tag of pixels, the only values to which a dataset in JSON refers.
 const PIXELS: &str = "7FE00010";
-
-/// Maximum series of a study in one response: as many slides are open for it.
-const SERIES: usize = 64;
-/// Maximum frames of one response.
-const FRAMES: usize = 1024;
-
-type Parameters = Query<Vec<(String, String)>>;
 
 pub(super) fn routes() -> Router<Arc<App>> {
     let study = "/dicomweb/studies/{study}";
@@ -91,127 +81,6 @@ async fn guarded(request: Request, next: Next) -> Response {
     }
 }
 
-/// The parameters of an address.
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct Address {
-    study: Option<String>,
-    series: Option<String>,
-    instance: Option<String>,
-    frames: Option<String>,
-    tag: Option<String>,
-}
-
-impl Address {
-    /// The study, and the series if there is one.
-    fn uids(&self) -> Result<(&str, Option<&str>)> {
-        let all = [&self.study, &self.series, &self.instance];
-        if !all.into_iter().flatten().all(|uid| is_uid(uid)) {
-            return Err(Failure::bad("a UID has digits and dots, 64 of them at most"));
-        }
-        Ok((self.study.as_deref().unwrap_or_default(), self.series.as_deref()))
-    }
-}
-
-fn is_uid(text: &str) -> bool {
-    let is_part = |byte: u8| byte.is_ascii_digit() || byte == b'.';
-    (1..=64).contains(&text.len()) && text.bytes().all(is_part)
-}
-
-/// The DICOM series that exist. A scan for this does not block other requests; if it is too early
-/// for a scan, no thread is used.
-async fn index(app: &Arc<App>) -> Result<Arc<Index>> {
-    if let Some(index) = app.slides.library().fresh_series(Instant::now()) {
-        return Ok(index);
-    }
-    let slides = Arc::clone(&app.slides);
-    let looked = tokio::task::spawn_blocking(move || slides.library().series()).await;
-    looked.map_err(|_| Failure::internal("the series cannot be listed"))
-}
-
-/// The slides of a study, or of one of its series.
-async fn slides(app: &Arc<App>, address: &Address) -> Result<Vec<Arc<Open>>> {
-    let (study, series) = address.uids()?;
-    let within = |index: &Index| -> Vec<(String, String)> {
-        let from = (study.to_owned(), series.unwrap_or_default().to_owned());
-        let all = index
-            .range(from..)
-            .take_while(|((of, one), _)| of == study && series.is_none_or(|series| one == series));
-        all.map(|((_, series), found)| (found.id.clone(), series.clone())).collect()
-    };
-    let mut found = match series {
-        Some(_) => within(&app.slides.library().known_series()),
-        None => Vec::new(),
-    };
-    if found.is_empty() {
-        found = within(&*index(app).await?);
-    }
-    if found.is_empty() {
-        return Err(Failure::not_found("there is no such study or series"));
-    }
-    if found.len() > SERIES {
-        let what = format!("a study of {} series: ask for them one by one", found.len());
-        return Err(Failure::not_implemented(what));
-    }
-    let mut slides = Vec::with_capacity(found.len());
-    for (id, series) in found {
-        let open = app.slides.get(&id).await?;
-        // The file may have been replaced since the scan.
-        if open.slide.dicom().is_none_or(|dicom| dicom.series() != series) {
-            return Err(Failure::not_found("the study or series no longer exists"));
-        }
-        slides.push(open);
-    }
-    Ok(slides)
-}
-
-/// The instances for an address.
-async fn instances(app: &Arc<App>, address: &Address) -> Result<Vec<Held>> {
-    let slides = slides(app, address).await?;
-    let only_levels = app.only_levels();
-    let Some(uid) = &address.instance else {
-        return Ok(slides.iter().flat_map(|open| Held::all(open, only_levels)).collect());
-    };
-    let found = slides.iter().find_map(|open| Held::of(open, uid, only_levels));
-    Ok(vec![found.ok_or_else(|| Failure::not_found("there is no such instance"))?])
-}
-
-async fn instance(app: &Arc<App>, address: &Address) -> Result<Held> {
-    let mut found = instances(app, address).await?;
-    found.pop().ok_or_else(|| Failure::not_found("there is no such instance"))
-}
-
-/// An entity tag that identifies the slides and the representation.
-fn etag(held: &[Held], offer: &Offer<'_>, what: &str) -> Result<HeaderValue> {
-    let mut parts = vec![env!("CARGO_PKG_VERSION").to_owned(), offer.to_string(), what.to_owned()];
-    if offer.is_multipart {
-        parts.push(body::BOUNDARY.clone());
-    }
-    for one in held {
-        parts.push(one.open.stamp.clone());
-        parts.push(one.instance()?.uid().to_owned());
-    }
-    Ok(response::etag(offer.kind, &parts.iter().map(String::as_str).collect::<Vec<_>>()))
-}
-
-impl App {
-    /// True if instances of labels and other associated images are withheld.
-    fn only_levels(&self) -> bool {
-        self.no_associated == Some(Whom::Everybody)
-    }
-
-    /// Adds the headers for caches to a DICOMweb response.
-    fn of_dicom(&self, response: Response, etag: HeaderValue) -> Response {
-        let mut response = response::kept(response, etag, &self.cache);
-        response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
-        response
-    }
-
-    fn unchanged(&self, etag: HeaderValue) -> Response {
-        Counters::add(&self.counters.not_modified, 1);
-        self.of_dicom(response::not_modified(), etag)
-    }
-}
-
 /// Serves files: of a study, a series, or one.
 async fn files(
     State(app): Shared,
@@ -236,8 +105,7 @@ async fn files(
     if let ([one], false) = (&held[..], offer.is_multipart) {
         let instance = one.instance()?;
         let name = format!("attachment; filename=\"{}.dcm\"", instance.uid());
-        let of = (0, instance.length());
-        let mut answer = part(&headers, one, of, offer, &etag)?;
+        let mut answer = part(&headers, one, 0, instance.length(), offer, &etag)?;
         // An invalid UID is left out.
         if let Ok(name) = HeaderValue::from_str(&name) {
             answer.headers_mut().insert(CONTENT_DISPOSITION, name);
@@ -261,7 +129,8 @@ async fn files(
 fn part(
     headers: &HeaderMap,
     held: &Held,
-    (start, length): (u64, u64),
+    start: u64,
+    length: u64,
     offer: &Offer<'_>,
     etag: &HeaderValue,
 ) -> Result<Response> {
@@ -311,7 +180,7 @@ async fn metadata(
     let mut pieces = Vec::with_capacity(2 * held.len() + 1);
     for one in held {
         pieces.push(body::text(if pieces.is_empty() { "[" } else { "," }));
-        let bulk = format!("{}/bulkdata/{PIXELS}", place(&root, &one)?);
+        let bulk = format!("{}/bulkdata/{PIXELS}", address_of(&root, &one)?);
         pieces.push(Piece::Dataset(one, bulk));
     }
     pieces.push(body::text("]"));
@@ -319,35 +188,6 @@ async fn metadata(
     let mut answer = app.of_dicom(answer, etag);
     answer.headers_mut().insert(VARY, HeaderValue::from_static("accept, host"));
     Ok(answer)
-}
-
-/// The root address of DICOMweb, without a trailing slash.
-fn root(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<String> {
-    Ok(format!("{}/dicomweb", app.address(uri, headers)?))
-}
-
-/// The address of an instance.
-fn place(root: &str, held: &Held) -> Result<String> {
-    let uid = held.instance()?.uid();
-    let dicom = held.open.slide.dicom();
-    let (study, series) = dicom.map_or(("", ""), |dicom| (dicom.study(), dicom.series()));
-    Ok(format!("{root}/studies/{study}/series/{series}/instances/{uid}"))
-}
-
-/// Parses frame numbers separated by commas.
-fn numbers(list: &str, count: u32) -> Result<Vec<u32>> {
-    let list: Vec<&str> = list.split(',').collect();
-    if list.len() > FRAMES {
-        return Err(Failure::bad(format!("at most {FRAMES} frames in one request")));
-    }
-    let number = |text: &str| {
-        let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
-        let number = text.parse::<u64>().ok().filter(|number| is_number && *number > 0);
-        let number = number.ok_or_else(|| Failure::bad("frames: numbers from 1, with commas"))?;
-        let inside = u32::try_from(number).ok().filter(|number| *number <= count);
-        inside.ok_or_else(|| Failure::not_found(format!("there are {count} frames")))
-    };
-    list.into_iter().map(number).collect()
 }
 
 /// Serves frames as they are stored.
@@ -360,8 +200,9 @@ async fn frames(
     let held = instance(&app, &address).await?;
     let list = address.frames.unwrap_or_default();
     let numbers = numbers(&list, held.instance()?.frames())?;
-    let (what, is_one) = (format!("{numbers:?}"), numbers.len() == 1);
-    stored(&app, held, (numbers, &*what, is_one), &query, &headers).await
+    let (text, is_one) = (format!("{numbers:?}"), numbers.len() == 1);
+    let frames = Frames { numbers, text: &text, is_one };
+    stored(&app, held, frames, &query, &headers).await
 }
 
 /// Serves the bytes to which a dataset in JSON refers: the pixels, or frames if they are
@@ -379,7 +220,8 @@ async fn bulk(
     let instance = held.instance()?;
     let Some(native) = instance.native() else {
         let frames = instance.frames();
-        return stored(&app, held, (1..=frames, "all", frames == 1), &query, &headers).await;
+        let frames = Frames { numbers: 1..=frames, text: "all", is_one: frames == 1 };
+        return stored(&app, held, frames, &query, &headers).await;
     };
     let syntax = instance.transfer_syntax();
     let offers = [Offer::parts(BYTES, syntax), Offer::single(BYTES, syntax)];
@@ -389,7 +231,7 @@ async fn bulk(
         return Ok(app.unchanged(etag));
     }
     if !offer.is_multipart {
-        return Ok(app.of_dicom(part(&headers, &held, native, offer, &etag)?, etag));
+        return Ok(app.of_dicom(part(&headers, &held, native.0, native.1, offer, &etag)?, etag));
     }
     let kind = Offer::single(BYTES, syntax).to_string();
     let file = body::file(held.clone(), native.0, native.0 + native.1);
@@ -398,12 +240,19 @@ async fn bulk(
     Ok(app.of_dicom(answer, etag))
 }
 
-/// Serves frames, given their numbers, the same as a text, and whether the request is for a single
-/// frame.
+/// Frames of an instance: their numbers, the same as a text, and whether the request is for a
+/// single frame.
+struct Frames<'a, I> {
+    numbers: I,
+    text: &'a str,
+    is_one: bool,
+}
+
+/// Serves frames.
 async fn stored<I>(
     app: &App,
     held: Held,
-    (numbers, what, is_one): (I, &str, bool),
+    frames: Frames<'_, I>,
     query: &[(String, String)],
     headers: &HeaderMap,
 ) -> Result<Response>
@@ -411,6 +260,7 @@ where
     I: IntoIterator<Item = u32>,
     I::IntoIter: Send + 'static,
 {
+    let Frames { numbers, text, is_one } = frames;
     let instance = held.instance()?;
     let (kind, syntax) = (instance.media_type(), instance.transfer_syntax());
     let mut offers = vec![Offer::parts(kind, syntax)];
@@ -427,7 +277,7 @@ where
         }
     }
     let offer = accept::choose(headers, query, &offers)?;
-    let etag = etag(std::slice::from_ref(&held), offer, what)?;
+    let etag = etag(std::slice::from_ref(&held), offer, text)?;
     if response::has(headers, &etag) {
         return Ok(app.unchanged(etag));
     }
@@ -447,32 +297,4 @@ where
         }
     };
     Ok(app.of_dicom(answer, etag))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn frames_are_numbers_from_one() {
-        assert_eq!(numbers("1", 7).unwrap(), [1]);
-        assert_eq!(numbers("7,1,7", 7).unwrap(), [7, 1, 7]);
-        for (list, status) in [
-            ("", 400),
-            ("0", 400),
-            ("1,,2", 400),
-            ("-1", 400),
-            ("+1", 400),
-            ("1-3", 400),
-            ("a", 400),
-            ("8", 404),
-            ("99999999999", 404),
-            ("99999999999999999999999", 400),
-        ] {
-            assert_eq!(numbers(list, 7).unwrap_err().status.as_u16(), status, "{list}");
-        }
-        assert_eq!(numbers(&"1,".repeat(2000), 7).unwrap_err().status.as_u16(), 400);
-        assert!(is_uid("1.2.826") && !is_uid("") && !is_uid("1.2a") && !is_uid("../1"));
-        assert!(!is_uid(&"1".repeat(65)));
-    }
 }

@@ -8,16 +8,17 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 
 use super::accept::{self, Offer};
+use super::address::{Address, Parameters, etag, instance, numbers, slides};
 use super::body::Held;
-use super::{Address, Parameters, etag, instance, numbers, slides};
 use crate::counters::Counters;
 use crate::failure::{Failure, Result};
-use crate::iiif::{Request, Version};
-use crate::opened::Open;
-use crate::render::colour::Colours;
-use crate::render::turn::{Quality, Turn};
-use crate::render::{Kind, Look, Picture, Shown, View};
-use crate::web::{App, Shared, response};
+use crate::iiif::{ImageRequest, Version};
+use crate::render::colour::ColourMode;
+use crate::render::rotation::{Quality, Turn};
+use crate::render::{Appearance, FrameCrop, ImageFormat, Picture, Shown, key};
+use crate::slide_cache::Open;
+use crate::web::app::{App, Shared};
+use crate::web::response;
 
 /// Pixels of the longer side of a thumbnail, unless the client chooses.
 const THUMBNAIL: u32 = 256;
@@ -53,8 +54,8 @@ impl Viewport {
             _ => None,
         };
         let mut viewport = Self { size: Some(size.ok_or_else(wrong)?), source: None };
-        if let [_, _, place @ ..] = &words[..] {
-            let numbers: Vec<f64> = place
+        if let [_, _, window @ ..] = &words[..] {
+            let numbers: Vec<f64> = window
                 .iter()
                 .map(|text| text.parse().map_err(|_| wrong()))
                 .collect::<Result<_>>()?;
@@ -72,7 +73,8 @@ impl Viewport {
     }
 
     /// The part of an image of that size, in whole pixels, at least one of which is inside.
-    fn part(self, (width, height): (u32, u32)) -> Result<[u32; 4]> {
+    fn part(self, size: (u32, u32)) -> Result<[u32; 4]> {
+        let (width, height) = size;
         let Some([left, top, wide, high]) = self.source else {
             return Ok([0, 0, width, height]);
         };
@@ -89,7 +91,8 @@ impl Viewport {
     }
 
     /// The size of a part in the viewport, with its proportions kept.
-    fn fit(self, (width, height): (u32, u32)) -> (u32, u32) {
+    fn fit(self, size: (u32, u32)) -> (u32, u32) {
+        let (width, height) = size;
         let Some((across, down)) = self.size else { return (width, height) };
         let (wide, high) = (f64::from(width), f64::from(height));
         let scale = (f64::from(across) / wide).min(f64::from(down) / high);
@@ -100,12 +103,13 @@ impl Viewport {
 
 /// The type of image that a client accepts.
 fn offers() -> [Offer<'static>; 3] {
-    [Kind::Jpeg, Kind::Png, Kind::WebP].map(|kind| Offer::single(kind.media_type(), ""))
+    [ImageFormat::Jpeg, ImageFormat::Png, ImageFormat::WebP]
+        .map(|kind| Offer::single(kind.media_type(), ""))
 }
 
-fn kind(offer: &Offer<'_>) -> Kind {
-    let kinds = [Kind::Png, Kind::WebP];
-    kinds.into_iter().find(|kind| kind.media_type() == offer.kind).unwrap_or(Kind::Jpeg)
+fn kind(offer: &Offer<'_>) -> ImageFormat {
+    let kinds = [ImageFormat::Png, ImageFormat::WebP];
+    kinds.into_iter().find(|kind| kind.media_type() == offer.kind).unwrap_or(ImageFormat::Jpeg)
 }
 
 /// `I/frames/1/rendered`
@@ -130,22 +134,23 @@ pub(super) async fn frame(
             let part = viewport.part((one.columns(), one.rows()))?;
             let to = viewport.fit((part[2], part[3]));
             app.check(to)?;
-            Some(View { part, to })
+            Some(FrameCrop { part, to })
         }
     };
-    let what = format!("rendered {number} {view:?} {}", app.images.quality());
+    let what = format!("rendered {number} {} {}", key(&view), app.images.quality());
     let etag = etag(std::slice::from_ref(&held), offer, &what)?;
     if response::has(&headers, &etag) {
         return Ok(app.unchanged(etag));
     }
     let open = Arc::clone(&held.open);
+    let is_level = held.instance()?.is_level();
     let read = move || {
         let tile = held.instance()?.tile(number);
         tile.map_err(|error| held.open.wrong(&error))
     };
     let tile = tokio::task::spawn_blocking(read).await;
     let tile = tile.map_err(|_| Failure::internal("reading the frame panicked"))??;
-    let image = app.images.frame(&open, tile, kind(offer), view).await?;
+    let image = app.images.frame(&open, tile, is_level, kind(offer), view).await?;
     Ok(app.of_dicom(response::body(offer.kind, image), etag))
 }
 
@@ -200,7 +205,7 @@ async fn shown(
         Some(name) => associated(app, &held, name, viewport, kind(offer))?,
         None => level(app, &open, &held, viewport, kind(offer))?,
     };
-    let what = format!("{picture:?} {}", app.images.quality());
+    let what = format!("{} {}", key(&picture), app.images.quality());
     let etag = etag(std::slice::from_ref(&held), offer, &what)?;
     if response::has(headers, &etag) {
         Counters::add(&app.counters.not_modified, 1);
@@ -217,7 +222,13 @@ fn is_alone(held: &Held, is_like: impl Fn(&seekwire_slides_image::Instance) -> b
 }
 
 /// The slide in the size of one of its levels, or a part of it: with the level's own pixels.
-fn level(app: &App, open: &Open, held: &Held, viewport: Viewport, kind: Kind) -> Result<Picture> {
+fn level(
+    app: &App,
+    open: &Open,
+    held: &Held,
+    viewport: Viewport,
+    kind: ImageFormat,
+) -> Result<Picture> {
     let one = held.instance()?;
     let own = one.size();
     let is_level = open.levels.iter().any(|level| (level.width, level.height) == own);
@@ -232,8 +243,8 @@ fn level(app: &App, open: &Open, held: &Held, viewport: Viewport, kind: Kind) ->
     let (width, height) = open.size();
     let [left, top, wide, high] = viewport.part(own)?;
     let borders = |from: u32, length: u32, own: u32, whole: u32| {
-        let at = |place: u32| {
-            (u64::from(place) * u64::from(whole) + u64::from(own / 2)) / u64::from(own)
+        let at = |coordinate: u32| {
+            (u64::from(coordinate) * u64::from(whole) + u64::from(own / 2)) / u64::from(own)
         };
         let start = at(from).min(u64::from(whole.saturating_sub(1)));
         (start, at(from + length).max(start + 1) - start)
@@ -248,9 +259,9 @@ fn level(app: &App, open: &Open, held: &Held, viewport: Viewport, kind: Kind) ->
         _ => format!("^{},{}", to.0, to.1),
     };
     let request = [&*region, &*size, "0", "default.jpg"];
-    let request = Request::parse(Version::Three, open.size(), app.most, request)?;
-    let colours = if open.converts { Colours::Srgb } else { Colours::Raw };
-    let look = Look { colours, rendering: open.rendering.clone() };
+    let request = ImageRequest::parse(Version::Three, open.size(), app.most, request)?;
+    let colours = if open.converts { ColourMode::Srgb } else { ColourMode::Raw };
+    let look = Appearance { colours, rendering: open.rendering.clone() };
     Ok(Picture { kind, ..request.picture(&look) })
 }
 
@@ -260,7 +271,7 @@ fn associated(
     held: &Held,
     name: &'static str,
     viewport: Viewport,
-    kind: Kind,
+    kind: ImageFormat,
 ) -> Result<Picture> {
     if !is_alone(held, |other| other.associated() == Some(name)) || viewport.source.is_some() {
         return Err(Failure::not_implemented("for such an image, only its frames can be rendered"));
@@ -274,13 +285,14 @@ fn associated(
         turn: Turn::default(),
         quality: Quality::Colour,
         kind,
-        colours: Colours::Raw,
+        colours: ColourMode::Raw,
     })
 }
 
 impl App {
     /// Checks that an image of that size may be made.
-    fn check(&self, (width, height): (u32, u32)) -> Result<()> {
+    fn check(&self, size: (u32, u32)) -> Result<()> {
+        let (width, height) = size;
         let (side, area) = (self.most.side, self.most.area);
         match width.max(height) <= side && u64::from(width) * u64::from(height) <= area {
             true => Ok(()),

@@ -13,12 +13,13 @@ use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
 use super::accept::{self, Offer};
+use super::address::{Address, JSON, Parameters, address_of, index, is_uid, root, slides};
 use super::body::Held;
-use super::{Address, JSON, Parameters, index, is_uid, place, root, slides};
 use crate::failure::{Failure, Result};
-use crate::opened::Open;
 use crate::series::{Index, Series};
-use crate::web::{App, Shared, response};
+use crate::slide_cache::Open;
+use crate::web::app::{App, Shared};
+use crate::web::response;
 
 /// Searches at a time: each looks through all series.
 static SEARCHES: Semaphore = Semaphore::const_new(4);
@@ -199,22 +200,22 @@ fn is_like(element: &Value, wanted: &str) -> bool {
 fn is_pattern_of(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), text.chars().collect());
-    let (mut at, mut place) = (0, 0);
+    let (mut at, mut position) = (0, 0);
     // The last star, and the next place in the text to try after it.
     let mut star = None;
-    while place < text.len() {
+    while position < text.len() {
         match pattern.get(at) {
             Some('*') => {
-                star = Some((at, place + 1));
+                star = Some((at, position + 1));
                 at += 1;
             }
-            Some(one) if *one == '?' || *one == text[place] => {
+            Some(one) if *one == '?' || *one == text[position] => {
                 at += 1;
-                place += 1;
+                position += 1;
             }
             _ => {
                 let Some((before, next)) = star else { return false };
-                (at, place) = (before + 1, next);
+                (at, position) = (before + 1, next);
                 star = Some((before, next + 1));
             }
         }
@@ -237,7 +238,7 @@ fn object(series: &Series) -> Object {
 struct Page {
     offset: usize,
     limit: usize,
-    found: usize,
+    matched: usize,
     results: Vec<Value>,
     warnings: Vec<String>,
 }
@@ -255,15 +256,15 @@ impl Page {
 
     /// Counts a result, which is made only if it belongs to this page.
     fn add(&mut self, make: impl FnOnce() -> Object) {
-        let place = self.found;
-        self.found += 1;
-        if place >= self.offset && self.results.len() < self.limit {
+        let number = self.matched;
+        self.matched += 1;
+        if number >= self.offset && self.results.len() < self.limit {
             self.results.push(make().into());
         }
     }
 
     fn answer(mut self, offer: &Offer<'_>) -> Response {
-        let rest = self.found.saturating_sub(self.offset.saturating_add(self.limit));
+        let rest = self.matched.saturating_sub(self.offset.saturating_add(self.limit));
         let mut response = response::body(JSON, Value::from(self.results).to_string());
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(offer.kind));
@@ -338,15 +339,15 @@ fn of_study(root: &str, study: &str, group: &[&Series], objects: Vec<Object>) ->
     let modalities = objects.iter().filter_map(|object| object.get(MODALITY)?["Value"][0].as_str());
     let modalities: BTreeSet<String> = modalities.map(str::to_owned).collect();
     let files: usize = group.iter().map(|series| series.files).sum();
-    let mut found = objects.into_iter().next().unwrap_or_default();
+    let mut object = objects.into_iter().next().unwrap_or_default();
     for tag in [MODALITY, SERIES, "0008103E", "00200011"] {
-        found.remove(tag);
+        object.remove(tag);
     }
-    found.insert(MODALITIES.into(), json!({"vr": "CS", "Value": modalities}));
-    found.insert("00081190".into(), element("UR", format!("{root}/studies/{study}")));
-    found.insert("00201206".into(), element("IS", group.len()));
-    found.insert("00201208".into(), element("IS", files));
-    found
+    object.insert(MODALITIES.into(), json!({"vr": "CS", "Value": modalities}));
+    object.insert("00081190".into(), element("UR", format!("{root}/studies/{study}")));
+    object.insert("00201206".into(), element("IS", group.len()));
+    object.insert("00201208".into(), element("IS", files));
+    object
 }
 
 /// `/series`, of all studies or of one
@@ -363,13 +364,13 @@ pub(super) async fn series(
     let root = root(&app, &uri, &headers)?;
     let page = through(&app, move |index| {
         let mut page = Page::of(&search);
-        for ((study, series), found) in index {
-            let mut object = object(found);
+        for ((study, series), files) in index {
+            let mut object = object(files);
             if search.fits(&object) {
                 page.add(|| {
-                    let place = format!("{root}/studies/{study}/series/{series}");
-                    object.insert("00081190".into(), element("UR", place));
-                    object.insert("00201209".into(), element("IS", found.files));
+                    let address = format!("{root}/studies/{study}/series/{series}");
+                    object.insert("00081190".into(), element("UR", address));
+                    object.insert("00201209".into(), element("IS", files.files));
                     object
                 });
             }
@@ -394,10 +395,10 @@ pub(super) async fn instances(
     let mut page = Page::of(&search);
     if address.study.is_some() {
         let slides = slides(&app, &address).await?;
-        let known = app.slides.library().known_series();
+        let index_of_series = app.slides.library().known_series();
         let page = searched(move || {
             for open in slides {
-                add_instances(&mut page, &search, &open, &known, &root, only_levels)?;
+                add_instances(&mut page, &search, &open, &index_of_series, &root, only_levels)?;
             }
             Ok::<_, Failure>(page)
         });
@@ -447,13 +448,13 @@ fn add_instances(
     page: &mut Page,
     search: &Search,
     open: &Arc<Open>,
-    known: &Index,
+    index_of_series: &Index,
     root: &str,
     only_levels: bool,
 ) -> Result<()> {
     let Some(dicom) = open.slide.dicom() else { return Ok(()) };
     let key = (dicom.study().to_owned(), dicom.series().to_owned());
-    let of_series = known.get(&key).map(object).unwrap_or_default();
+    let of_series = index_of_series.get(&key).map(object).unwrap_or_default();
     if !search.fits(&of_series) {
         return Ok(());
     }
@@ -462,13 +463,13 @@ fn add_instances(
         if !is_uid(one.uid()) || !search.fits_instance(one) {
             continue;
         }
-        let place = place(root, &held)?;
+        let address = address_of(root, &held)?;
         page.add(|| {
             let mut object = of_series.clone();
             for (tag, value) in [
                 (CLASS, element("UI", one.class())),
                 (INSTANCE, element("UI", one.uid())),
-                ("00081190", element("UR", place)),
+                ("00081190", element("UR", address)),
                 ("00083002", element("UI", one.transfer_syntax())),
                 ("00280008", element("IS", one.frames())),
                 ("00280010", element("US", one.rows())),
@@ -534,7 +535,7 @@ mod tests {
             Search::of(&Address::default(), &pairs, is_of_instances)
         };
         let search = |pairs: &[(&str, &str)]| of(pairs, false);
-        let found = search(&[
+        let parsed = search(&[
             ("PatientID", "7"),
             ("00100010", "*"),
             ("limit", "10"),
@@ -542,19 +543,19 @@ mod tests {
             ("fuzzymatching", "true"),
             ("includefield", "all"),
         ]);
-        let found = found.unwrap();
-        assert_eq!((found.limit, found.offset), (10, 3));
-        assert_eq!(found.matches, [("00100020", "7".to_owned())]);
-        assert_eq!(found.warning(), None);
+        let parsed = parsed.unwrap();
+        assert_eq!((parsed.limit, parsed.offset), (10, 3));
+        assert_eq!(parsed.matches, [("00100020", "7".to_owned())]);
+        assert_eq!(parsed.warning(), None);
         let class = [("SOPClassUID", "1.2"), ("00200013", "3"), ("PixelData", "1")];
-        let found = of(&class, true).unwrap();
-        assert_eq!(found.matches, [(CLASS, "1.2".to_owned()), (NUMBER, "3".to_owned())]);
-        let said = found.warning().unwrap();
+        let parsed = of(&class, true).unwrap();
+        assert_eq!(parsed.matches, [(CLASS, "1.2".to_owned()), (NUMBER, "3".to_owned())]);
+        let said = parsed.warning().unwrap();
         assert_eq!(said, "these attributes were not matched: PixelData");
         // Studies have no instance classes, and a client's text is not copied into a header.
-        let found = of(&[class[0], ("A\r\nSet-Cookie: a", "1"), ("A\"b", "1")], false).unwrap();
-        assert!(found.matches.is_empty());
-        let said = found.warning().unwrap();
+        let parsed = of(&[class[0], ("A\r\nSet-Cookie: a", "1"), ("A\"b", "1")], false).unwrap();
+        assert!(parsed.matches.is_empty());
+        let said = parsed.warning().unwrap();
         assert_eq!(said, "these attributes were not matched: SOPClassUID and 2 more");
         let (long, longer) = ("a".repeat(1000), "*a".repeat(200));
         assert!(search(&[("StudyInstanceUID", &*long)]).is_ok());

@@ -47,7 +47,7 @@ static HAS_SIGNED: AtomicBool = AtomicBool::new(false);
 /// When keys were last looked for in vain.
 static NONE_AT: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// The first variable that names a place of keys.
+/// The first variable that names a source of keys.
 fn wanted() -> Option<&'static str> {
     let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     WANTED.into_iter().find(is_set)

@@ -28,63 +28,64 @@ pub(crate) struct Allowed {
 }
 
 /// Maximum bytes of blocks on their way to workers or waiting for it.
-const WAY: usize = 256 << 20;
+const WORKER_MEMORY: usize = 256 << 20;
 
 /// Distributes threads among workers that offer so many each: as evenly as possible, earlier
 /// workers first, and to none more than it offers.
 pub(crate) fn shared_out(most: usize, offered: &[usize]) -> Vec<usize> {
-    let mut given = vec![0; offered.len()];
+    let mut assigned = vec![0; offered.len()];
     let mut left = most;
     while left > 0 {
-        let open = given.iter().zip(offered).filter(|(given, offered)| given < offered).count();
+        let open =
+            assigned.iter().zip(offered).filter(|(assigned, offered)| assigned < offered).count();
         if open == 0 {
             break;
         }
         let each = (left / open).max(1);
-        for (given, offered) in given.iter_mut().zip(offered) {
-            let more = each.min(offered - *given).min(left);
-            *given += more;
+        for (assigned, offered) in assigned.iter_mut().zip(offered) {
+            let more = each.min(offered - *assigned).min(left);
+            *assigned += more;
             left -= more;
         }
     }
-    given
+    assigned
 }
 
 /// One worker's share of the memory for blocks on their way.
 #[derive(Debug)]
-pub(crate) struct Way {
+pub(crate) struct WorkerMemory {
     own: Arc<Semaphore>,
     all: Arc<Semaphore>,
 }
 
 /// The memory for all workers.
 pub(crate) fn memory() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(WAY))
+    Arc::new(Semaphore::new(WORKER_MEMORY))
 }
 
-impl Way {
+impl WorkerMemory {
     /// Creates the share of another worker.
     pub(crate) fn of(all: &Arc<Semaphore>) -> Self {
-        Self { own: Arc::new(Semaphore::new(WAY / 4)), all: Arc::clone(all) }
+        Self { own: Arc::new(Semaphore::new(WORKER_MEMORY / 4)), all: Arc::clone(all) }
     }
 
     /// Takes memory for a block of so many bytes; `None` if there is too little. The memory counts
     /// until it is released.
-    pub(crate) fn take(&self, bytes: usize) -> Option<Taken> {
+    pub(crate) fn take(&self, bytes: usize) -> Option<WorkerPermit> {
         let bytes = u32::try_from(bytes).ok()?;
         let own = Arc::clone(&self.own).try_acquire_many_owned(bytes).ok()?;
         let all = Arc::clone(&self.all).try_acquire_many_owned(bytes).ok()?;
-        Some(Taken { _permits: [own, all] })
+        Some(WorkerPermit { _permits: [own, all] })
     }
 }
 
 /// Memory in use.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct WorkerPermit {
     _permits: [OwnedSemaphorePermit; 2],
 }
 
-impl Taken {
+impl WorkerPermit {
     /// Ties the memory to this block, for as long as any part of it is kept.
     pub(crate) fn for_block(self, block: Vec<u8>) -> Bytes {
         Bytes::from_owner(Counted { block, _taken: self })
@@ -93,7 +94,7 @@ impl Taken {
 
 struct Counted {
     block: Vec<u8>,
-    _taken: Taken,
+    _taken: WorkerPermit,
 }
 
 impl AsRef<[u8]> for Counted {
@@ -129,8 +130,8 @@ mod tests {
     #[test]
     fn one_worker_leaves_memory_to_others_and_gives_it_back_with_the_block() {
         let all = memory();
-        let (one, other) = (Way::of(&all), Way::of(&all));
-        let block = one.take(WAY / 4).unwrap().for_block(vec![7; 3]);
+        let (one, other) = (WorkerMemory::of(&all), WorkerMemory::of(&all));
+        let block = one.take(WORKER_MEMORY / 4).unwrap().for_block(vec![7; 3]);
         assert!(one.take(1).is_none());
         let more = other.take(1).unwrap();
         // A part of the block keeps the whole.
@@ -140,8 +141,9 @@ mod tests {
         assert_eq!(part, [7].as_slice());
         drop(part);
         assert!(one.take(1).is_some());
-        let ways: Vec<Way> = (0..5).map(|_| Way::of(&all)).collect();
-        let taken: Vec<_> = ways.iter().map(|way| way.take(WAY / 4)).collect();
-        assert!(taken[..4].iter().all(Option::is_some) && taken[4].is_none());
+        let memories: Vec<WorkerMemory> = (0..5).map(|_| WorkerMemory::of(&all)).collect();
+        let permits: Vec<_> =
+            memories.iter().map(|memory| memory.take(WORKER_MEMORY / 4)).collect();
+        assert!(permits[..4].iter().all(Option::is_some) && permits[4].is_none());
     }
 }

@@ -8,8 +8,8 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use super::Service;
 
-/// A web server with one file at every address, which answers until it is silenced or told to delay
-/// answers.
+/// A web server with one file at every address, which answers until it is silenced or asked to
+/// delay answers.
 pub(crate) struct Silent {
     pub(crate) address: SocketAddr,
     pub(crate) is_silent: Arc<AtomicBool>,
@@ -57,7 +57,7 @@ impl Silent {
                 let (silent, holds) = (Arc::clone(&silent), Arc::clone(&holds));
                 let (tell, bytes, gate) = (tell.clone(), Arc::clone(&bytes), Arc::clone(&closed));
                 let stream = stream.unwrap();
-                std::thread::spawn(move || serve(&stream, &bytes, (&silent, &holds, &gate), &tell));
+                std::thread::spawn(move || serve(&stream, &bytes, &silent, &holds, &gate, &tell));
             }
         });
         Self { address, is_silent, asked, held, gate }
@@ -83,7 +83,9 @@ impl Silent {
 fn serve(
     stream: &TcpStream,
     bytes: &[u8],
-    (is_silent, held, gate): (&AtomicBool, &Mutex<Vec<TcpStream>>, &Gate),
+    is_silent: &AtomicBool,
+    held: &Mutex<Vec<TcpStream>>,
+    gate: &Gate,
     tell: &Sender<()>,
 ) {
     let mut lines = BufReader::new(stream).lines().map_while(Result::ok);

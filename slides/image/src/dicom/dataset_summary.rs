@@ -4,13 +4,13 @@ use super::element::{Cursor, Visit};
 use super::header::{self, OTHER_ENCODINGS};
 use super::json::Writer;
 use crate::source::{FileSource, Source};
-use crate::{Limits, Result};
+use crate::{Error, Limits, Result};
 use std::path::Path;
 
 /// The attributes in the first few hundred bytes of a DICOM file, used to find slides that are not
 /// open.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Heading {
+pub struct DatasetSummary {
     /// The UID of the study.
     pub study: String,
     /// The UID of the series.
@@ -18,11 +18,12 @@ pub struct Heading {
     /// An object of the DICOM JSON model (PS3.18, annex F). Of the study it has UID, date, time,
     /// identifier, description, accession number and referring physician; of the patient name,
     /// identifier, birth date and sex; of the series UID, number, description and modality.
-    /// Attributes missing in the file are left out; each value has at most 1024 bytes.
+    /// Attributes missing in the file are left out, and so is text in a character set that is not
+    /// supported; each value has at most 1024 bytes.
     pub json: String,
 }
 
-/// The attributes in [`Heading::json`].
+/// The attributes in [`DatasetSummary::json`].
 const SHOWN: [u32; 16] = [
     0x0008_0005,
     0x0008_0020,
@@ -45,7 +46,7 @@ const SHOWN: [u32; 16] = [
 /// Bytes of one value.
 const LONGEST: u64 = 1024;
 
-impl Heading {
+impl DatasetSummary {
     /// Reads the heading of a file, and the UID of its instance; `None` if it is not a slide in
     /// DICOM, or has an unsupported encoding. Only the beginning of the file is read.
     ///
@@ -69,7 +70,7 @@ impl Heading {
             let element = cursor.element()?;
             let is_short = element.length.is_some_and(|length| length <= LONGEST);
             match element.tag {
-                0x0008_0016 => is_slide = cursor.text(&element)? == super::SLIDE,
+                0x0008_0016 => is_slide = cursor.text(&element)? == header::SLIDE,
                 0x0008_0018 if is_short => instance = cursor.text(&element)?,
                 0x0020_000d if is_short => study = cursor.text(&element)?,
                 0x0020_000e if is_short => series = cursor.text(&element)?,
@@ -77,7 +78,11 @@ impl Heading {
                 _ => {}
             }
             if SHOWN.contains(&element.tag) && is_short && element.vr != *b"SQ" {
-                writer.value(&mut cursor, &element)?;
+                match writer.value(&mut cursor, &element) {
+                    // A text in a character set that is not supported is left out.
+                    Err(Error::Unsupported { .. }) => {}
+                    other => other?,
+                }
             }
             cursor.skip(&element)?;
         }

@@ -48,15 +48,16 @@ pub(crate) fn worker() -> Result<(Vec<SocketAddr>, Secret)> {
     }
     ensure!(job.rank() != 0, "rank 0 of a job is the server: `seekwire slides LOCATION --workers`");
     job.exchange().context("the server of this job has not come")?;
-    let given = job.lookup(0, ADDRESSES).context("rank 0 of this job is no server")?;
+    let published = job.lookup(0, ADDRESSES).context("rank 0 of this job is no server")?;
     let network = Network::here()?;
     let is_same = !network.name.is_empty() && job.lookup(0, NETWORK)? == network.name;
-    let addresses: Result<Vec<SocketAddr>, _> = given.split_whitespace().map(str::parse).collect();
-    let addresses = addresses.with_context(|| format!("the server has no address: {given}"))?;
+    let addresses: Result<Vec<SocketAddr>, _> =
+        published.split_whitespace().map(str::parse).collect();
+    let addresses = addresses.with_context(|| format!("the server has no address: {published}"))?;
     let addresses = network.reachable(&addresses, is_same);
     ensure!(
         !addresses.is_empty(),
-        "the server has no address that leads there from here: {given}; --workers of the server \
+        "the server has no address that leads there from here: {published}; --workers of the server \
          chooses one"
     );
     let secret = Secret::from_hex(&job.lookup(0, SECRET)?);
@@ -66,8 +67,8 @@ pub(crate) fn worker() -> Result<(Vec<SocketAddr>, Secret)> {
 
 /// Resolves a host name and port.
 pub(crate) fn addresses(of: &str) -> Result<Vec<SocketAddr>> {
-    let found = of.to_socket_addrs().with_context(|| format!("no address: {of}"))?;
-    let found: Vec<SocketAddr> = found.collect();
-    ensure!(!found.is_empty(), "no address: {of}");
-    Ok(found)
+    let addresses = of.to_socket_addrs().with_context(|| format!("no address: {of}"))?;
+    let addresses: Vec<SocketAddr> = addresses.collect();
+    ensure!(!addresses.is_empty(), "no address: {of}");
+    Ok(addresses)
 }

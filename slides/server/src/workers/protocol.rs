@@ -19,7 +19,7 @@ pub(crate) const SEED: &[u8] = concat!("seekwire slides ", env!("CARGO_PKG_VERSI
 
 /// How long either end may be silent before the link is closed. A silent worker is given no more
 /// work well before that.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Interval of a worker's heartbeats.
 pub(crate) const BEAT: Duration = Duration::from_millis(200);

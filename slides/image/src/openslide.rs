@@ -34,17 +34,19 @@ pub(crate) fn instead(path: &Path, limits: &Limits, name: String, what: String) 
         return Err(Error::Unsupported { name, what });
     }
     open(path, limits).map_err(|why| match why {
-        Why::OpenSlide(openslide::Error::Generic) => Error::Unsupported { name, what },
-        Why::Small(small) => Error::Unsupported { name, what: format!("{what}; {small}") },
-        Why::OpenSlide(openslide::Error::Unknown) => {
+        OpenslideRefusal::OpenSlide(openslide::Error::Generic) => Error::Unsupported { name, what },
+        OpenslideRefusal::Small(small) => {
+            Error::Unsupported { name, what: format!("{what}; {small}") }
+        }
+        OpenslideRefusal::OpenSlide(openslide::Error::Unknown) => {
             Error::Unsupported { name, what: format!("{what}; OpenSlide does not read it either") }
         }
-        Why::OpenSlide(error @ openslide::Error::Missing(_)) => {
+        OpenslideRefusal::OpenSlide(error @ openslide::Error::Missing(_)) => {
             let install = "install OpenSlide (on Debian: libopenslide0), which may read it";
             Error::Unsupported { name, what: format!("{what}; {install}. {error}") }
         }
         // The file is valid, as the readers here have found: it is just not supported.
-        Why::OpenSlide(error) if what.starts_with(COMPRESSION) => Error::Unsupported {
+        OpenslideRefusal::OpenSlide(error) if what.starts_with(COMPRESSION) => Error::Unsupported {
             name,
             what: format!("{what}; OpenSlide does not read it: {error}"),
         },
@@ -53,7 +55,7 @@ pub(crate) fn instead(path: &Path, limits: &Limits, name: String, what: String) 
 }
 
 /// Why OpenSlide does not read a file.
-pub(crate) enum Why {
+pub(crate) enum OpenslideRefusal {
     OpenSlide(openslide::Error),
     Limit(String),
     /// An image is smaller than its tiles.
@@ -61,13 +63,13 @@ pub(crate) enum Why {
     Own(Error),
 }
 
-impl From<openslide::Error> for Why {
+impl From<openslide::Error> for OpenslideRefusal {
     fn from(error: openslide::Error) -> Self {
         Self::OpenSlide(error)
     }
 }
 
-impl Why {
+impl OpenslideRefusal {
     /// The error for a file.
     pub(crate) fn error(self, name: String) -> Error {
         match self {
@@ -90,15 +92,17 @@ impl Why {
 }
 
 /// Opens a file.
-pub(crate) fn open(path: &Path, limits: &Limits) -> std::result::Result<Parts, Why> {
+pub(crate) fn open(path: &Path, limits: &Limits) -> std::result::Result<Parts, OpenslideRefusal> {
     let slide = Arc::new(openslide::Slide::open(Library::get()?, path)?);
-    let source: Arc<dyn Source> = Arc::new(FileSource::open(path).map_err(Why::Own)?);
-    if let Some(size) = tiff::smaller_than_its_tiles(&source, limits).map_err(Why::Own)? {
+    let source: Arc<dyn Source> = Arc::new(FileSource::open(path).map_err(OpenslideRefusal::Own)?);
+    if let Some(size) =
+        tiff::smaller_than_its_tiles(&source, limits).map_err(OpenslideRefusal::Own)?
+    {
         let what = "OpenSlide is not used because it may fill tiles with memory of other slides";
-        return Err(Why::Small(format!("{what}: {size}")));
+        return Err(OpenslideRefusal::Small(format!("{what}: {size}")));
     }
     if slide.levels().len() > limits.directories {
-        return Err(Why::Limit(format!("{} levels", slide.levels().len())));
+        return Err(OpenslideRefusal::Limit(format!("{} levels", slide.levels().len())));
     }
     let properties = slide.properties(limits.value as usize)?;
     let number = |name: &str| properties.get(name).and_then(|text| text.parse().ok());
@@ -112,7 +116,10 @@ pub(crate) fn open(path: &Path, limits: &Limits) -> std::result::Result<Parts, W
     for (number, level) in slide.levels().iter().enumerate() {
         let side = |side: u64| {
             u32::try_from(side).ok().filter(|side| *side <= limits.side).ok_or_else(|| {
-                Why::Limit(format!("a level of {} x {} pixels", level.width, level.height))
+                OpenslideRefusal::Limit(format!(
+                    "a level of {} x {} pixels",
+                    level.width, level.height
+                ))
             })
         };
         let (width, height) = (side(level.width)?, side(level.height)?);
@@ -137,7 +144,7 @@ pub(crate) fn open(path: &Path, limits: &Limits) -> std::result::Result<Parts, W
         }
     }
     parts.properties = properties;
-    parts.sort();
+    parts.sort("openslide.NotShown");
     Ok(parts)
 }
 
@@ -154,13 +161,8 @@ struct Associated {
 }
 
 impl Tiles for Level {
-    fn tile(
-        &self,
-        _: &Limits,
-        name: String,
-        (column, row): (u32, u32),
-        _: Plane,
-    ) -> Result<StoredTile> {
+    fn tile(&self, _: &Limits, name: String, position: (u32, u32), _: Plane) -> Result<StoredTile> {
+        let (column, row) = position;
         let Layout { width, height, .. } = self.layout;
         // The sides were checked when the slide was opened.
         let (x, y) = (u64::from(column) * u64::from(width), u64::from(row) * u64::from(height));

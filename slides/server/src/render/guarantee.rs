@@ -292,13 +292,13 @@ mod tests {
         let after = |milliseconds| start + Duration::from_millis(milliseconds);
         promise.making_at(start).made_at(after(50));
         // Clients continually wait for images on disk; one image is missing, and is made.
-        let found = promise.begin_at(after(60));
+        let update = promise.begin_at(after(60));
         let missing = promise.begin_at(after(100));
         // An update whose clients disconnect before it is made.
         drop(promise.making_at(after(5000)));
         promise.making_at(after(9000)).made_at(after(9060));
         missing.done_at(true, after(9060));
-        drop(found);
+        drop(update);
         let kept = promise.kept();
         assert_eq!((kept.between.updates, kept.between.kept), (2, 2));
         assert_eq!(kept.between.worst, Duration::from_millis(60));

@@ -28,7 +28,8 @@ impl Pick {
     }
 
     /// True if all pixels of a tile of that size are among so many samples.
-    pub(crate) fn is_inside(&self, (width, height): (u32, u32), samples: u64) -> bool {
+    pub(crate) fn is_inside(&self, size: (u32, u32), samples: u64) -> bool {
+        let (width, height) = size;
         let step = |each: u64, side: u32| each.checked_mul(u64::from(side.max(1)) - 1);
         let last = step(self.across, width)
             .zip(step(self.down, height))
@@ -78,7 +79,8 @@ impl<'a> Samples<'a> {
 
     /// The bytes of the samples of a channel that was [checked](Self::check), in the first `width`
     /// x `height` pixels: row by row, each little endian.
-    pub(crate) fn bytes(&self, pick: Pick, (width, height): (u32, u32)) -> Vec<u8> {
+    pub(crate) fn bytes(&self, pick: Pick, size: (u32, u32)) -> Vec<u8> {
+        let (width, height) = size;
         let (layout, wide) = (&self.tile.layout, self.wide());
         let Some(bytes) = &self.bytes else {
             let fill = Layout { big_endian: false, ..*layout }.bytes(layout.fill);
@@ -101,27 +103,35 @@ impl<'a> Samples<'a> {
 
 fn values(layout: &Layout, samples: &[u8], pick: Pick, y: u32, into: &mut [f64]) {
     let start = (pick.first + pick.down * u64::from(y)) as usize;
-    let place = (samples, start, pick.across as usize);
+    let across = pick.across as usize;
     match (layout.number, layout.bits.max(8) / 8, layout.big_endian) {
-        (Number::Unsigned, 1, _) => gather(place, into, |[byte]| byte.into()),
-        (Number::Signed, 1, _) => gather(place, into, |[byte]| (byte as i8).into()),
+        (Number::Unsigned, 1, _) => gather(samples, start, across, into, |[byte]| byte.into()),
+        (Number::Signed, 1, _) => {
+            gather(samples, start, across, into, |[byte]| (byte as i8).into())
+        }
         (Number::Unsigned, 2, false) => {
-            gather(place, into, |bytes| u16::from_le_bytes(bytes).into())
+            gather(samples, start, across, into, |bytes| u16::from_le_bytes(bytes).into())
         }
         (Number::Unsigned, 2, true) => {
-            gather(place, into, |bytes| u16::from_be_bytes(bytes).into())
+            gather(samples, start, across, into, |bytes| u16::from_be_bytes(bytes).into())
         }
-        (Number::Signed, 2, false) => gather(place, into, |bytes| i16::from_le_bytes(bytes).into()),
-        (Number::Float, 4, false) => gather(place, into, |bytes| f32::from_le_bytes(bytes).into()),
-        (_, 2, _) => gather::<2>(place, into, |bytes| layout.value(&bytes)),
-        (_, 4, _) => gather::<4>(place, into, |bytes| layout.value(&bytes)),
-        _ => gather::<8>(place, into, |bytes| layout.value(&bytes)),
+        (Number::Signed, 2, false) => {
+            gather(samples, start, across, into, |bytes| i16::from_le_bytes(bytes).into())
+        }
+        (Number::Float, 4, false) => {
+            gather(samples, start, across, into, |bytes| f32::from_le_bytes(bytes).into())
+        }
+        (_, 2, _) => gather::<2>(samples, start, across, into, |bytes| layout.value(&bytes)),
+        (_, 4, _) => gather::<4>(samples, start, across, into, |bytes| layout.value(&bytes)),
+        _ => gather::<8>(samples, start, across, into, |bytes| layout.value(&bytes)),
     }
 }
 
 /// Adjacent samples have a loop of their own, which the compiler vectorises.
 fn gather<const N: usize>(
-    (samples, start, across): (&[u8], usize, usize),
+    samples: &[u8],
+    start: usize,
+    across: usize,
     into: &mut [f64],
     value: impl Fn([u8; N]) -> f64,
 ) {

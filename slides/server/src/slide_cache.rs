@@ -10,11 +10,11 @@ use seekwire_slides_image::{Error, Level, Limits, Rendering, Slide};
 
 use crate::counters::Counters;
 use crate::failure::{Failure, Result, outside};
-use crate::flights::{Flight, Flights, Joined};
-use crate::library::{self, Library, Place};
-use crate::render::{TOO_MANY, colour};
-use crate::shares::{self, Host, Web};
+use crate::library::{self, SlideLibrary, SlideLocation};
+use crate::render::colour;
+use crate::single_flight::{Flight, Flights, Joined};
 use crate::stamps::{self, Stamp};
+use crate::web_limits::{self, Host, TOO_MANY, Web};
 
 /// Maximum age of the last check that a file is unchanged.
 const FRESH: Duration = Duration::from_secs(1);
@@ -61,9 +61,10 @@ impl Open {
         !library::is_address(&self.location) && self.slide.format() != "ome-zarr"
     }
 
-    /// A failure in which the slide is called by its identifier.
-    pub(crate) fn outside(&self, failure: Failure) -> Failure {
-        Failure { what: outside(&failure.what, &self.id, &self.location).into(), ..failure }
+    /// Converts an error of decoding or encoding for clients; the log has the full error.
+    pub(crate) fn undone(&self, what: &str) -> Failure {
+        tracing::warn!(slide = self.id, "{what}");
+        Failure::internal(outside(what, &self.id, &self.location))
     }
 }
 
@@ -87,6 +88,15 @@ struct Entry {
     checked: Instant,
 }
 
+/// Where a slide is, and the state of its file.
+struct Found {
+    slide_location: SlideLocation,
+    location: String,
+    stamp: String,
+    /// The open slide, or the lasting failure, if the file has not changed since.
+    current: Option<Opened>,
+}
+
 impl Entry {
     /// True if the open slide is known to be outdated.
     fn is_old(&self) -> bool {
@@ -95,8 +105,8 @@ impl Entry {
 }
 
 /// The open slides.
-pub(crate) struct Slides {
-    library: Library,
+pub(crate) struct SlideCache {
+    library: SlideLibrary,
     limits: Limits,
     entries: Mutex<LruCache<String, Entry>>,
     flights: Arc<Flights<String, Opened>>,
@@ -107,10 +117,10 @@ pub(crate) struct Slides {
     counters: Arc<Counters>,
 }
 
-impl Slides {
+impl SlideCache {
     /// Keeps at most `most` slides open, besides those being read.
     pub(crate) fn new(
-        library: Library,
+        library: SlideLibrary,
         most: NonZeroUsize,
         limits: Limits,
         web: Arc<Web>,
@@ -129,7 +139,7 @@ impl Slides {
         }
     }
 
-    pub(crate) fn library(&self) -> &Library {
+    pub(crate) fn library(&self) -> &SlideLibrary {
         &self.library
     }
 
@@ -203,21 +213,40 @@ impl Slides {
         if flight.ends_unwanted() {
             return;
         }
-        let look = move || {
-            let _turn = turn;
-            self.look(id, flight);
-        };
+        let (slides, of) = (Arc::clone(&self), id.clone());
         // If this panics, the flight notifies its waiters.
-        let _ = tokio::task::spawn_blocking(look).await;
+        let found = tokio::task::spawn_blocking(move || slides.look(&of)).await;
+        let Ok(found) = found else { return };
+        // Opening may decode tiles, to measure the brightness of channels.
+        let decoder = match &found {
+            Ok(found) if found.current.is_none() => tokio::select! {
+                decoder = self.web.decoder(host.as_ref()) => decoder,
+                () = flight.until_unwanted() => return,
+            },
+            _ => None,
+        };
+        if flight.ends_unwanted() {
+            return;
+        }
+        let land = move || {
+            let _held = (turn, decoder);
+            self.land(id, found, flight);
+        };
+        let _ = tokio::task::spawn_blocking(land).await;
     }
 
-    /// Opens a slide, or finds that the open one is still current.
-    fn look(&self, id: String, flight: Flight<String, Opened>) {
-        let found = self.library.find(&id).and_then(|place| {
-            let location = library::location(&place, &id)?;
-            let stamp = self.stamp(&place, &location);
-            Ok((location, stamp, place))
-        });
+    /// Locates a slide, and finds whether the open one is still current.
+    fn look(&self, id: &str) -> Result<Found> {
+        let slide_location = self.library.find(id)?;
+        let location = library::location(&slide_location, id)?;
+        let stamp = self.stamp(&slide_location, &location);
+        let is_same = |entry: &&Entry| entry.stamp == stamp && entry.is_lasting && !entry.is_old();
+        let current = self.entries().get(id).filter(is_same).map(|entry| entry.opened.clone());
+        Ok(Found { slide_location, location, stamp, current })
+    }
+
+    /// Opens a slide, unless the open one is current.
+    fn land(&self, id: String, found: Result<Found>, flight: Flight<String, Opened>) {
         let ((opened, is_lasting), stamp) = match found {
             // Made-up names leave nothing behind.
             Err(failure) => {
@@ -226,16 +255,9 @@ impl Slides {
                 flight.land(Err(failure), || {});
                 return drop(gone);
             }
-            Ok((location, stamp, place)) => {
-                let is_same =
-                    |entry: &&Entry| entry.stamp == stamp && entry.is_lasting && !entry.is_old();
-                let known = self
-                    .entries()
-                    .get(&id)
-                    .filter(is_same)
-                    .map(|entry| (entry.opened.clone(), entry.is_lasting));
-                let opened = known.unwrap_or_else(|| self.open(&id, &place, location, &stamp));
-                (opened, stamp)
+            Ok(Found { stamp, current: Some(opened), .. }) => ((opened, true), stamp),
+            Ok(Found { slide_location, location, stamp, .. }) => {
+                (self.open(&id, &slide_location, location, &stamp), stamp)
             }
         };
         let entry = Entry { opened: opened.clone(), is_lasting, stamp, checked: Instant::now() };
@@ -246,25 +268,31 @@ impl Slides {
     }
 
     /// Opens a slide. Also returns whether the result is valid as long as the file is unchanged.
-    fn open(&self, id: &str, place: &Place, location: String, stamp: &str) -> (Opened, bool) {
+    fn open(
+        &self,
+        id: &str,
+        slide_location: &SlideLocation,
+        location: String,
+        stamp: &str,
+    ) -> (Opened, bool) {
         Counters::add(&self.counters.opened, 1);
-        let slide = match place {
-            Place::File { within: Some(root), .. } => {
+        let slide = match slide_location {
+            SlideLocation::File { within: Some(root), .. } => {
                 Slide::open_within(&location, root, self.limits.clone())
             }
             _ => Slide::open(&location, self.limits.clone()),
         };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let stamp = match place {
-            Place::File { .. } => stamp.to_owned(),
+        let stamp = match slide_location {
+            SlideLocation::File { .. } => stamp.to_owned(),
             // It may be a different file each time.
-            Place::Address(_) => format!("{stamp}-{number}"),
+            SlideLocation::Address(_) => format!("{stamp}-{number}"),
         };
         // A server may recover, and a file may become readable; other errors are permanent.
-        let is_lasting = match (&slide, place) {
+        let is_lasting = match (&slide, slide_location) {
             (Ok(_), _) => true,
-            (Err(_), Place::Address(_)) => false,
-            (Err(error), Place::File { .. }) => matches!(
+            (Err(_), SlideLocation::Address(_)) => false,
+            (Err(error), SlideLocation::File { .. }) => matches!(
                 error,
                 Error::Malformed { .. }
                     | Error::Unsupported { .. }
@@ -279,7 +307,7 @@ impl Slides {
                 id: id.to_owned(),
                 levels: slide.levels(),
                 rendering: (!slide.channels().is_empty()).then(|| Arc::new(slide.rendering())),
-                host: shares::host(&location),
+                host: web_limits::host(&location),
                 location,
                 slide,
                 stamp,
@@ -294,9 +322,9 @@ impl Slides {
     }
 
     /// Changes whenever the file does.
-    fn stamp(&self, place: &Place, location: &str) -> String {
-        match (place, std::fs::metadata(location)) {
-            (Place::File { .. }, Ok(data)) => {
+    fn stamp(&self, slide_location: &SlideLocation, location: &str) -> String {
+        match (slide_location, std::fs::metadata(location)) {
+            (SlideLocation::File { .. }, Ok(data)) => {
                 let of = Stamp::of(&data).to_string();
                 match library::instances(location) {
                     Some(directory) => format!("{of}-{}", stamps::series(directory)),
@@ -318,9 +346,9 @@ mod tests {
     #[tokio::test]
     async fn a_name_that_a_client_makes_up_takes_no_thread() {
         let directory = tempfile::tempdir().unwrap();
-        let library = Library::new(&[directory.path().to_str().unwrap().to_owned()]).unwrap();
-        let (web, counters) = (Arc::new(Web::new(4, 4)), Arc::new(Counters::default()));
-        let slides = Slides::new(library, NonZeroUsize::MIN, work::limits(), web, counters);
+        let library = SlideLibrary::new(&[directory.path().to_str().unwrap().to_owned()]).unwrap();
+        let (web, counters) = (Arc::new(Web::new(4, 4, 4)), Arc::new(Counters::default()));
+        let slides = SlideCache::new(library, NonZeroUsize::MIN, work::limits(), web, counters);
         let slides = Arc::new(slides);
         // If the last scan was long ago, there may be a new slide.
         let is_refused = (0..100).any(|number| {

@@ -26,7 +26,7 @@ const PASSED_OVER: u32 = 10;
 
 /// Why a connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum CloseReason {
     /// The client requests nothing more.
     Idle,
     /// The client accepts nothing of a response.
@@ -78,9 +78,9 @@ impl Default for State {
 }
 
 impl State {
-    /// Records that `unacknowledged` of the `taken` bytes given to the kernel are unacknowledged.
-    fn look(&mut self, now: Instant, taken: u64, unacknowledged: u64) {
-        let acknowledged = taken.saturating_sub(unacknowledged);
+    /// Records that `unacknowledged` of the `written` bytes given to the kernel are unacknowledged.
+    fn look(&mut self, now: Instant, written: u64, unacknowledged: u64) {
+        let acknowledged = written.saturating_sub(unacknowledged);
         let has_moved = acknowledged > self.kernel.acknowledged;
         if has_moved || unacknowledged == 0 {
             self.kernel.since = now;
@@ -105,46 +105,49 @@ impl Traffic {
     }
 
     /// Records a response, which the client has to read.
-    pub(crate) fn answer(this: &Arc<Self>) -> Answer {
+    pub(crate) fn answer(this: &Arc<Self>) -> PendingResponse {
         let mut state = this.state();
         let number = state.next;
         state.next += 1;
         let flow = Flow { moved: Instant::now(), pieces: 0, waits: false };
         state.answers.insert(number, flow);
-        Answer { traffic: Arc::clone(this), number }
+        PendingResponse { traffic: Arc::clone(this), number }
     }
 
     /// Decides whether to close the connection at time `now`: because for `patience`, and since
     /// `since`, nothing was requested and nothing was left to read; or because for `patience` no
-    /// progress was made although there was data. `unacknowledged` of the `taken` bytes given to
+    /// progress was made although there was data. `unacknowledged` of the `written` bytes given to
     /// the kernel are unacknowledged.
     pub(crate) fn end(
         &self,
-        (now, since): (Instant, Instant),
+        now: Instant,
+        since: Instant,
         patience: Duration,
-        (taken, unacknowledged): (u64, u64),
-    ) -> Option<End> {
+        written: u64,
+        unacknowledged: u64,
+    ) -> Option<CloseReason> {
         let mut state = self.state();
-        state.look(now, taken, unacknowledged);
+        state.look(now, written, unacknowledged);
         let past = |moved: Instant| now.saturating_duration_since(moved);
         if past(state.kernel.since) > patience {
-            return Some(End::Stuck);
+            return Some(CloseReason::Stuck);
         }
         let moved = state.moved.max(state.kernel.moved);
         if state.unanswered == 0 && state.answers.is_empty() {
-            return (past(moved.max(since)) > patience).then_some(End::Idle);
+            return (past(moved.max(since)) > patience).then_some(CloseReason::Idle);
         }
         let longest = if past(moved) > patience { patience } else { patience * PASSED_OVER };
         let is_stuck = |flow: &Flow| (flow.pieces > 0 || !flow.waits) && past(flow.moved) > longest;
-        (unacknowledged == 0 && state.answers.values().any(is_stuck)).then_some(End::Stuck)
+        (unacknowledged == 0 && state.answers.values().any(is_stuck)).then_some(CloseReason::Stuck)
     }
 
     /// Waits until the connection should be closed.
-    pub(crate) async fn ended(&self, stream: &Stream, patience: Duration) -> End {
+    pub(crate) async fn ended(&self, stream: &TrackedStream, patience: Duration) -> CloseReason {
         let since = Instant::now();
         loop {
             sleep(patience / LOOKS).await;
-            if let Some(end) = self.end((Instant::now(), since), patience, stream.counts()) {
+            let (written, unacknowledged) = stream.counts();
+            if let Some(end) = self.end(Instant::now(), since, patience, written, unacknowledged) {
                 return end;
             }
         }
@@ -162,12 +165,12 @@ impl Drop for Asked {
 }
 
 /// A response, until it has been sent.
-pub(crate) struct Answer {
+pub(crate) struct PendingResponse {
     traffic: Arc<Traffic>,
     number: u64,
 }
 
-impl Answer {
+impl PendingResponse {
     fn change(&self, change: impl FnOnce(&mut Flow)) {
         if let Some(flow) = self.traffic.state().answers.get_mut(&self.number) {
             change(flow);
@@ -194,7 +197,7 @@ impl Answer {
     }
 }
 
-impl Drop for Answer {
+impl Drop for PendingResponse {
     fn drop(&mut self) {
         let mut state = self.traffic.state();
         state.answers.remove(&self.number);
@@ -204,19 +207,19 @@ impl Drop for Answer {
 
 /// A connection that can be checked while others use it.
 #[derive(Clone)]
-pub(crate) struct Stream {
+pub(crate) struct TrackedStream {
     shared: Arc<Mutex<Shared>>,
 }
 
 struct Shared {
     stream: TcpStream,
     /// Bytes given to the kernel.
-    taken: u64,
+    written: u64,
 }
 
-impl Stream {
+impl TrackedStream {
     pub(crate) fn new(stream: TcpStream) -> Self {
-        Self { shared: Arc::new(Mutex::new(Shared { stream, taken: 0 })) }
+        Self { shared: Arc::new(Mutex::new(Shared { stream, written: 0 })) }
     }
 
     fn shared(&self) -> MutexGuard<'_, Shared> {
@@ -227,7 +230,7 @@ impl Stream {
     fn counts(&self) -> (u64, u64) {
         let shared = self.shared();
         let left = unacknowledged(&shared.stream).unwrap_or(0);
-        (shared.taken, left as u64)
+        (shared.written, left as u64)
     }
 
     /// Makes the kernel discard unsent data when the connection is closed.
@@ -237,15 +240,15 @@ impl Stream {
 }
 
 impl Shared {
-    fn taken(&mut self, taken: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(Ok(bytes)) = taken {
-            self.taken += bytes as u64;
+    fn count(&mut self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = result {
+            self.written += bytes as u64;
         }
-        taken
+        result
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for TrackedStream {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -255,15 +258,15 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for TrackedStream {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let mut shared = self.shared();
-        let taken = Pin::new(&mut shared.stream).poll_write(context, bytes);
-        shared.taken(taken)
+        let result = Pin::new(&mut shared.stream).poll_write(context, bytes);
+        shared.count(result)
     }
 
     fn poll_write_vectored(
@@ -272,8 +275,8 @@ impl AsyncWrite for Stream {
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let mut shared = self.shared();
-        let taken = Pin::new(&mut shared.stream).poll_write_vectored(context, pieces);
-        shared.taken(taken)
+        let result = Pin::new(&mut shared.stream).poll_write_vectored(context, pieces);
+        shared.count(result)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -293,9 +296,9 @@ impl AsyncWrite for Stream {
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(60);
-    const IDLE: Option<End> = Some(End::Idle);
-    const STUCK: Option<End> = Some(End::Stuck);
+    const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+    const IDLE: Option<CloseReason> = Some(CloseReason::Idle);
+    const STUCK: Option<CloseReason> = Some(CloseReason::Stuck);
 
     /// A connection, checked so many seconds after its beginning, with the bytes given to the
     /// kernel and the unacknowledged ones.
@@ -313,8 +316,9 @@ mod tests {
             self.began + Duration::from_secs(seconds)
         }
 
-        fn end(&self, seconds: u64, bytes: (u64, u64)) -> Option<End> {
-            self.traffic.end((self.after(seconds), self.began), PATIENCE, bytes)
+        fn end(&self, seconds: u64, bytes: (u64, u64)) -> Option<CloseReason> {
+            let (now, (written, left)) = (self.after(seconds), bytes);
+            self.traffic.end(now, self.began, IDLE_TIMEOUT, written, left)
         }
     }
 
@@ -325,7 +329,7 @@ mod tests {
         assert_eq!(looked.end(61, (0, 0)), IDLE);
         // After an error, the client has the same time again.
         let since = looked.after(61);
-        assert_eq!(looked.traffic.end((looked.after(100), since), PATIENCE, (0, 0)), None);
+        assert_eq!(looked.traffic.end(looked.after(100), since, IDLE_TIMEOUT, 0, 0), None);
         let asked = Traffic::asked(&looked.traffic);
         assert_eq!(looked.end(1000, (0, 0)), None);
         let answer = Traffic::answer(&looked.traffic);

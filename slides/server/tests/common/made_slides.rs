@@ -1,5 +1,4 @@
 //! DICOM and OME-Zarr slides that pydicom and zarr make from the tiles and pixels of others.
-#![allow(dead_code, reason = "each test program uses a part")]
 
 use std::fs;
 use std::path::Path;
@@ -43,7 +42,8 @@ pub(crate) fn pyramid(directory: &Path, name: &str, compression: &str) -> Slide 
 pub(crate) fn dicom(slide: &Slide, directory: &Path, to: &Path, name: &str, series: &str) {
     fs::create_dir_all(to).unwrap();
     let levels = slide.levels().into_iter().enumerate();
-    let instances = levels.map(|level| instance(slide, level, directory, (to, name, series), None));
+    let instances =
+        levels.map(|level| instance(slide, level, directory, &Target { to, name, series }, None));
     let all: Value = instances.collect::<Vec<Value>>().into();
     make("make_dicom.py", &["make"], directory, &all);
 }
@@ -51,22 +51,31 @@ pub(crate) fn dicom(slide: &Slide, directory: &Path, to: &Path, name: &str, seri
 /// Adds a label to such a series, with the pixels of the smallest level; its UID ends in 99.
 pub(crate) fn label(slide: &Slide, directory: &Path, to: &Path, series: &str) {
     let last = slide.levels().into_iter().enumerate().next_back().unwrap();
-    let of = instance(slide, last, directory, (to, "label", series), Some("99"));
+    let of = instance(slide, last, directory, &Target { to, name: "label", series }, Some("99"));
     make("make_dicom.py", &["make"], directory, &json!([of]));
+}
+
+/// Where the files of a series go, how their names begin, and the UID of the series.
+struct Target<'a> {
+    to: &'a Path,
+    name: &'a str,
+    series: &'a str,
 }
 
 /// The specification of an instance: a level, or a label whose UID ends in the given number.
 fn instance(
     slide: &Slide,
-    (level, found): (usize, Level),
+    level: (usize, Level),
     directory: &Path,
-    (to, name, series): (&Path, &str, &str),
+    target: &Target<'_>,
     label: Option<&str>,
 ) -> Value {
+    let (level, size) = level;
+    let Target { to, name, series } = target;
     let frames = directory.join(format!("frames-{name}-{level}"));
     fs::create_dir(&frames).unwrap();
-    let columns = found.width.div_ceil(found.tile_width);
-    let count = columns * found.height.div_ceil(found.tile_height);
+    let columns = size.width.div_ceil(size.tile_width);
+    let count = columns * size.height.div_ceil(size.tile_height);
     for number in 0..count {
         let tile = slide.tile(level, number % columns, number / columns).unwrap();
         let bytes = tile.jpeg().unwrap().unwrap_or_else(|| tile.bytes().to_vec());
@@ -79,25 +88,31 @@ fn instance(
     };
     // Clients assume that each level is half as large as the previous one, ignoring rounding.
     let spacing = (0.0005 * f64::from(1_u32 << level)).to_string();
-    json!({
+    let mut specification = json!({
         "frames": frames, "jpeg": layout.codec == Codec::Jpeg, "photometric": photometric,
-        "samples": 3, "tile": [found.tile_width, found.tile_height],
-        "size": [found.width, found.height],
+        "samples": 3, "tile": [size.tile_width, size.tile_height],
+        "size": [size.width, size.height],
         "kind": if label.is_some() { "LABEL" } else { "VOLUME" },
         "organization": "TILED_FULL", "table": "basic", "spacing": [spacing, spacing], "placed": true,
         "study": "1.2.826.0.1.1", "number": level + 1, "series": series,
         "uid": format!("{series}.{}", label.map_or_else(|| (level + 1).to_string(), str::to_owned)),
         "file": to.join(format!("{name}{level}.dcm")),
-    })
+    });
+    if let Some(icc) = slide.icc() {
+        let file = directory.join("profile.icc");
+        fs::write(&file, icc).unwrap();
+        specification["icc"] = json!(file);
+    }
+    specification
 }
 
 /// Writes an OME-Zarr image of the levels.
 pub(crate) fn zarr(slide: &Slide, directory: &Path, to: &Path) {
-    let levels = slide.levels().into_iter().enumerate().map(|(level, found)| {
+    let levels = slide.levels().into_iter().enumerate().map(|(level, size)| {
         let file = directory.join(format!("level-{level}"));
-        let whole = Region { x: 0, y: 0, width: found.width, height: found.height };
+        let whole = Region { x: 0, y: 0, width: size.width, height: size.height };
         fs::write(&file, slide.read(level, whole).unwrap().pixels()).unwrap();
-        json!({"file": file, "size": [found.width, found.height]})
+        json!({"file": file, "size": [size.width, size.height]})
     });
     let levels: Vec<Value> = levels.collect();
     let of = json!([{"version": 2, "type": "|u1", "axes": "cyx", "chunks": [1, 64, 64],

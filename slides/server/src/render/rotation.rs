@@ -1,9 +1,10 @@
 //! Mirroring, rotation and qualities, as in IIIF.
 
 use seekwire_slides_image::Raster;
+use serde::Serialize;
 
 /// How an image is turned: first mirrored at its vertical axis, then rotated clockwise.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
 pub(crate) struct Turn {
     pub(crate) is_mirrored: bool,
     /// Thousandths of a degree, less than 360000.
@@ -41,7 +42,7 @@ fn sine_cosine(thousandths: u32) -> (f64, f64) {
 }
 
 /// The colours of an image.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
 pub(crate) enum Quality {
     #[default]
     Colour,
@@ -196,8 +197,8 @@ mod tests {
         let turn = Turn { is_mirrored: false, thousandths: 45_000 };
         let raster = turned(black, turn).unwrap();
         assert_eq!((raster.width(), raster.height()), (23, 23));
-        let found = greys(&raster);
-        assert_eq!((found[0], found[11 * 23 + 11], found[23 * 23 - 1]), (255, 0, 255));
+        let values = greys(&raster);
+        assert_eq!((values[0], values[11 * 23 + 11], values[23 * 23 - 1]), (255, 0, 255));
         // A tiny rotation changes little.
         let turn = Turn { is_mirrored: false, thousandths: 1 };
         assert_eq!(greys(&turned(small(), turn).unwrap()), [1, 2, 3, 4, 5, 6]);

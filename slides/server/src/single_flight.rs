@@ -153,7 +153,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Flight<K, V> {
 
     /// Delivers the result to all ticket holders. `keep` is called before any other request can
     /// begin a flight, so later requests find the result.
-    pub(crate) fn land(self, value: V, keep: impl FnOnce()) {
+    pub(crate) fn land(&self, value: V, keep: impl FnOnce()) {
         let mut state = self.flights.state();
         keep();
         let entry = state.end(&self.key, self.number, |_| true);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_without_a_result_is_told() {
+    async fn the_end_without_a_result_is_reported() {
         let flights = flights();
         let Joined::First(ticket, flight) = flights.join(&1, none) else { panic!("not the first") };
         drop(flight);

@@ -1,5 +1,5 @@
-//! Limits on the resources of slides on web servers: reading threads, memory, and places for
-//! requests. A web server that responds slowly or not at all delays its own slides, but not those
+//! Limits on reading threads. Those that decode are bounded by `--threads`. Slides on web servers
+//! have limits on their resources as well: reading threads, memory, and slots for requests. A web server that responds slowly or not at all delays its own slides, but not those
 //! of other web servers or in files.
 //!
 //! ```text
@@ -15,6 +15,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::failure::{Failure, Result};
 use crate::library;
+
+/// For requests beyond the limit of those that wait for one web server.
+pub(crate) const TOO_MANY: &str = "too many requests are waiting for the slide's web server";
 
 /// Identifies a web server.
 pub(crate) type Host = Arc<str>;
@@ -33,6 +36,8 @@ pub(crate) fn host(location: &str) -> Option<Host> {
 
 /// The shares in reading threads and in requests.
 pub(crate) struct Web {
+    /// Permits for reading threads to decode.
+    decoders: Arc<Semaphore>,
     /// Threads that read.
     pub(crate) threads: Shares,
     /// Requests that wait for a slide or an image.
@@ -40,8 +45,20 @@ pub(crate) struct Web {
 }
 
 impl Web {
-    pub(crate) fn new(threads: usize, requests: usize) -> Self {
-        Self { threads: Shares::of(threads), requests: Shares::of(requests) }
+    /// Divides up so many reading threads, of which `decoders` may decode at a time, and requests.
+    pub(crate) fn new(threads: usize, decoders: usize, requests: usize) -> Self {
+        let decoders = Arc::new(Semaphore::new(decoders));
+        Self { decoders, threads: Shares::of(threads), requests: Shares::of(requests) }
+    }
+
+    /// Waits until a reading thread may decode. For slides on web servers their shares of the
+    /// threads are the limit: waiting for their server, they would keep others from decoding.
+    pub(crate) async fn decoder(&self, host: Option<&Host>) -> Option<OwnedSemaphorePermit> {
+        match host {
+            // Nobody closes it.
+            None => Arc::clone(&self.decoders).acquire_owned().await.ok(),
+            Some(_) => None,
+        }
     }
 }
 
@@ -83,7 +100,7 @@ impl Shares {
     }
 
     /// Amount that all web servers use now.
-    pub(crate) fn taken(&self) -> usize {
+    pub(crate) fn used(&self) -> usize {
         self.most - self.all.available_permits()
     }
 
@@ -121,12 +138,23 @@ mod tests {
 
     #[test]
     fn a_web_server_is_known_by_host_and_port() {
-        let known = |location: &str| host(location).map(|host| host.to_string());
-        assert_eq!(known("/slides/http://a"), None);
-        assert_eq!(known("http://Host:81/a.svs?b@c").as_deref(), Some("host:81"));
-        assert_eq!(known("https://me:word@host/a").as_deref(), Some("host"));
-        assert_eq!(known("http://[::1]:8080").as_deref(), Some("[::1]:8080"));
-        assert_eq!(known("s3://one/a"), known("s3://other/b"));
+        let host_of = |location: &str| host(location).map(|host| host.to_string());
+        assert_eq!(host_of("/slides/http://a"), None);
+        assert_eq!(host_of("http://Host:81/a.svs?b@c").as_deref(), Some("host:81"));
+        assert_eq!(host_of("https://me:word@host/a").as_deref(), Some("host"));
+        assert_eq!(host_of("http://[::1]:8080").as_deref(), Some("[::1]:8080"));
+        assert_eq!(host_of("s3://one/a"), host_of("s3://other/b"));
+    }
+
+    #[test]
+    fn threads_that_decode_wait_for_each_other_and_for_no_web_server() {
+        let web = Web::new(64, 2, 1024);
+        let host = Host::from("slow");
+        let mut held: Vec<_> = (0..2).map(|_| web.decoder(None).now_or_never().unwrap()).collect();
+        assert!(web.decoder(None).now_or_never().is_none());
+        assert!(web.decoder(Some(&host)).now_or_never().is_some());
+        held.pop();
+        assert!(web.decoder(None).now_or_never().unwrap().is_some());
     }
 
     #[test]
@@ -137,7 +165,7 @@ mod tests {
         let mut held: Vec<_> = (0..4).map(|_| one(&hosts[0]).unwrap()).collect();
         assert!(one(&hosts[0]).is_none());
         held.extend((0..4).map(|_| one(&hosts[1]).unwrap()));
-        assert_eq!(shares.taken(), 8);
+        assert_eq!(shares.used(), 8);
         // Files get theirs regardless of others.
         assert!(shares.try_take(None).is_some());
         // More than a quarter, if the total allows it, and alone.
@@ -146,7 +174,7 @@ mod tests {
         let large = shares.take(Some(&hosts[2]), 8).now_or_never().unwrap().unwrap();
         assert!(one(&hosts[2]).is_none() && one(&hosts[3]).is_none());
         drop((large, held));
-        assert_eq!((shares.taken(), shares.each(), shares.most()), (0, 4, 12));
+        assert_eq!((shares.used(), shares.each(), shares.most()), (0, 4, 12));
         // There is at least one.
         let little = Shares::of(1);
         let first = little.try_take(Some(&hosts[0])).unwrap();

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Warnings of a check that is repeated.
 #[derive(Debug, Default)]
-pub(crate) struct Told(Mutex<State>);
+pub(crate) struct WarnOnce(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -14,7 +14,7 @@ struct State {
     now: BTreeSet<String>,
 }
 
-impl Told {
+impl WarnOnce {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -43,14 +43,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stays_wrong_is_told_once() {
-        let told = Told::default();
+    fn a_persistent_problem_is_logged_once() {
+        let warnings = WarnOnce::default();
         for (what, is_new) in [("a", true), ("a", false), ("b", true)] {
-            assert_eq!(told.warn(what.to_owned()), is_new, "{what}");
+            assert_eq!(warnings.warn(what.to_owned()), is_new, "{what}");
         }
-        told.sweep();
-        assert!(!told.warn("a".to_owned()));
-        told.sweep();
-        assert!(!told.warn("a".to_owned()) && told.warn("b".to_owned()));
+        warnings.sweep();
+        assert!(!warnings.warn("a".to_owned()));
+        warnings.sweep();
+        assert!(!warnings.warn("a".to_owned()) && warnings.warn("b".to_owned()));
     }
 }

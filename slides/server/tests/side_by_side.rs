@@ -1,28 +1,22 @@
 //! The ruler, and two slides side by side, in a real browser.
 
-mod common;
-#[path = "common/browser.rs"]
-mod driver;
-#[path = "common/viewer.rs"]
-mod viewer;
-
 use std::fs;
 use std::path::Path;
 
-use common::made::channels;
-use common::{Service, aperio};
-use driver::{Browser, Page};
+use crate::common::made_slides::channels;
+use crate::common::{Service, aperio};
+use crate::driver::{Browser, Page};
+use crate::viewer::{VIEWER, check_layout, keep, settle, settle_by};
 use serde_json::{Value, json};
-use viewer::{VIEWER, check_layout, keep, settle, settle_by};
 
 /// The positions in the window of points of the slide.
 fn seen(page: &mut Page<'_>, points: [(f64, f64); 2]) -> [(f64, f64); 2] {
     points.map(|(x, y)| {
-        let place = page.value(&format!(
-            "(() => {{ const place = {VIEWER}.viewport.imageToWindowCoordinates(new OpenSeadragon.Point({x}, {y}));
-                return [place.x, place.y]; }})()"
+        let position = page.value(&format!(
+            "(() => {{ const point = {VIEWER}.viewport.imageToWindowCoordinates(new OpenSeadragon.Point({x}, {y}));
+                return [point.x, point.y]; }})()"
         ));
-        (place[0].as_f64().unwrap(), place[1].as_f64().unwrap())
+        (position[0].as_f64().unwrap(), position[1].as_f64().unwrap())
     })
 }
 
@@ -133,11 +127,11 @@ fn without_units(image: &Path) {
 fn views(page: &mut Page<'_>) -> [[f64; 4]; 2] {
     let views = page.value(
         "Array.from(frames).map((frame) => {
-            const place = frame.document.getElementById('slide');
-            const { viewport } = frame.OpenSeadragon.getViewer(place);
-            const middle = viewport.getCenter(true).times(Number(place.dataset.width));
-            const scale = viewport.getZoom(true) * viewport.getContainerSize().x / place.dataset.width;
-            return [middle.x, middle.y, scale / place.dataset.microns, viewport.getRotation(true)];
+            const element = frame.document.getElementById('slide');
+            const { viewport } = frame.OpenSeadragon.getViewer(element);
+            const middle = viewport.getCenter(true).times(Number(element.dataset.width));
+            const scale = viewport.getZoom(true) * viewport.getContainerSize().x / element.dataset.width;
+            return [middle.x, middle.y, scale / element.dataset.microns, viewport.getRotation(true)];
         })",
     );
     [0, 1].map(|pane| [0, 1, 2, 3].map(|at| views[pane][at].as_f64().unwrap()))
@@ -158,12 +152,12 @@ fn settle_both(page: &mut Page<'_>) {
 
 /// The middle of a pane in the window.
 fn middle(page: &mut Page<'_>, pane: usize) -> (f64, f64) {
-    let place = page.value(&format!(
+    let position = page.value(&format!(
         "(() => {{ const frame = document.querySelectorAll('iframe')[{pane}];
             const [outer, inner] = [frame, frame.contentDocument.getElementById('slide')].map((one) => one.getBoundingClientRect());
             return [outer.x + inner.x + inner.width / 2, outer.y + inner.y + inner.height / 2]; }})()"
     ));
-    (place[0].as_f64().unwrap(), place[1].as_f64().unwrap())
+    (position[0].as_f64().unwrap(), position[1].as_f64().unwrap())
 }
 
 fn near(one: f64, other: f64) -> bool {
