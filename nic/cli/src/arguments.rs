@@ -381,8 +381,8 @@ pub(crate) struct NicState {
 impl NicState {
     pub(crate) fn store(&self) -> Store {
         let store = self.state.as_ref().map_or_else(Store::default, Store::at);
-        store.waiting(Store::PATIENCE, |busy| {
-            let seconds = Store::PATIENCE.as_secs();
+        store.waiting(Store::LOCK_TIMEOUT, |busy| {
+            let seconds = Store::LOCK_TIMEOUT.as_secs();
             seekwire_program::tell(format_args!("seekwire: {busy}; waiting for up to {seconds} s"));
         })
     }

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! show      show all settings of an interface, and what they mean   show
-//! apply     change them, permanently or while a command runs        here, hold, render
+//! apply     change them, permanently or while a command runs        here, signals, render
 //! restore   restore the original settings                           here
-//! tune      find the best settings by measuring                     tune, words
+//! tune      find the best settings by measuring                     tune, search_report
 //! serve     serve as the peer of `tune`                             serve
-//! left      list what was not restored, for `seekwire doctor`       left
+//! left      list what was not restored, for `seekwire doctor`       unrestored
 //! ```
 
 #![forbid(unsafe_code)]
@@ -14,26 +14,23 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod arguments;
-mod hold;
-mod left;
 mod render;
+mod search_report;
 mod serve;
 mod show;
+mod signals;
 mod tune;
-mod words;
+mod unrestored;
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use clap::{CommandFactory, Parser};
-use seekwire_nic::{Error, Interface, Kernel, Plan, Report, Session, Store, Terms};
+use seekwire_nic::{Error, Interface, Kernel, Plan, Report, Session, Terms};
 use seekwire_program::standard;
 
 use crate::arguments::{Arguments, Command, Nic, NicApply, NicRestore};
-
-/// Exit status: something was refused, the rest was applied.
-const INCOMPLETE: u8 = 3;
 
 /// The commands and options of this program.
 #[must_use]
@@ -49,7 +46,7 @@ pub fn main() -> ExitCode {
     }
     seekwire_program::finish(match Arguments::parse().command {
         Command::Nic(command) => nic(&command),
-        Command::Left(state) => left::tell(&state.store()).map(|()| ExitCode::SUCCESS),
+        Command::Left(state) => unrestored::tell(&state.store()).map(|()| ExitCode::SUCCESS),
     })
 }
 
@@ -68,7 +65,7 @@ fn apply(options: &NicApply) -> Result<ExitCode> {
     let store = options.state.store();
     let now = kernel.interface(&options.interface)?;
     let name = now.name.clone();
-    tell_of_left_behind(&store, &now);
+    unrestored::tell_of_left_behind(&store, &now);
     let planned = |now: &Interface| {
         let mut settings = options.profile.map(|profile| profile.settings(now)).unwrap_or_default();
         settings.extend(options.settings.iter().cloned());
@@ -90,7 +87,7 @@ fn apply(options: &NicApply) -> Result<ExitCode> {
 
     let is_held = options.hold || !options.command.is_empty();
     // From here on, ^C ends the command, not this process.
-    let signals = is_held.then(hold::Signals::catch).transpose()?;
+    let signals = is_held.then(signals::Signals::catch).transpose()?;
     let terms = Terms { hold: is_held, default_route: options.default_route };
     let mut session = Session::begin(&mut kernel, &store, &name, terms)?;
     // Another process may have changed it since.
@@ -102,7 +99,7 @@ fn apply(options: &NicApply) -> Result<ExitCode> {
         true => seekwire_program::tell(text.trim_end()),
         false => standard::output()?.lock().write_all(text.as_bytes())?,
     }
-    let code = status(&report);
+    let code = render::status(&report);
     let Some(signals) = signals else {
         session.end()?;
         if !options.json && store.load(&now)?.is_some() {
@@ -114,7 +111,7 @@ fn apply(options: &NicApply) -> Result<ExitCode> {
         return Ok(code);
     };
     let ended = signals.hold(&options.command);
-    let back = put_back(session, &name);
+    let back = unrestored::put_back(session, &name);
     if let (Err(error), Err(_)) = (&ended, &back) {
         seekwire_program::tell(format_args!("seekwire: {error:#}"));
     }
@@ -123,66 +120,17 @@ fn apply(options: &NicApply) -> Result<ExitCode> {
     Ok(ended?.unwrap_or(code))
 }
 
-/// Ends a session that holds the interface `name`. Returns the name that it has now.
-///
-/// # Errors
-///
-/// Not everything could be restored. This error overrides any other exit status.
-fn put_back(session: Session<'_>, name: &str) -> Result<String> {
-    let back = session.end();
-    let back = back.with_context(|| {
-        format!("cannot restore {name}; `seekwire nic restore {name}` tries again")
-    })?;
-    let Some(back) = back else { return Ok(name.to_owned()) };
-    let now = back.interface.clone();
-    if now != name {
-        seekwire_program::tell(format_args!("seekwire: {name} is called {now} now"));
-    }
-    for other in &back.others {
-        seekwire_program::tell(format_args!(
-            "seekwire: {now}: {} was {}, and somebody else has made it {}: left as it is",
-            other.key, other.before, other.after
-        ));
-    }
-    if !back.is_complete() {
-        seekwire_program::tell(render::report(&now, &back).trim_end());
-        let missing: Vec<String> = back.missing().map(ToString::to_string).collect();
-        let missing = missing.join(", ");
-        bail!("{now} is not fully restored: {missing}; `seekwire nic restore {now}` tries again");
-    }
-    Ok(now)
-}
-
 fn restore(options: &NicRestore) -> Result<ExitCode> {
     let report =
         seekwire_nic::restore(&mut Kernel::open()?, &options.state.store(), &options.interface)?;
     standard::output()?
         .lock()
         .write_all(rendered(&options.interface, &report, options.json)?.as_bytes())?;
-    Ok(status(&report))
+    Ok(render::status(&report))
 }
 
 fn rendered(name: &str, report: &Report, json: bool) -> Result<String> {
     if json { render::report_json(name, report) } else { Ok(render::report(name, report)) }
-}
-
-fn status(report: &Report) -> ExitCode {
-    if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) }
-}
-
-/// Reports a process that died while it held the interface, or a saved state that cannot be read.
-/// A missing permission to read it is not reported: without it, the interface cannot be changed
-/// either, and that error follows.
-fn tell_of_left_behind(store: &Store, interface: &seekwire_nic::Interface) {
-    match seekwire_nic::left_behind(store, interface) {
-        Ok(None) | Err(Error::Closed(_)) => {}
-        Ok(Some(process)) => seekwire_program::tell(format_args!(
-            "seekwire: {name}: process {process} changed it and ended without restoring it; \
-             run `seekwire nic restore {name}`",
-            name = interface.name
-        )),
-        Err(error) => seekwire_program::tell(format_args!("seekwire: {error}")),
-    }
 }
 
 #[cfg(test)]

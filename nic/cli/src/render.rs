@@ -1,10 +1,15 @@
-//! Plans and reports as text and as JSON.
+//! Plans and reports as text, as JSON and as an exit status.
+
+use std::process::ExitCode;
 
 use anyhow::Result;
-use seekwire_nic::{Along, Fate, Item, Outcome, Plan, Report, Verdict};
+use seekwire_nic::{ChangeResult, Fate, Item, KeyOutcome, Plan, Report, SideEffect};
 use seekwire_program::table::{self, Align};
 use serde::Serialize;
 use serde_json::{Value, json};
+
+/// Exit status: something was refused, the rest was applied.
+const INCOMPLETE: u8 = 3;
 
 const COLUMNS: [(&str, Align); 4] = [
     ("KEY", Align::Left),
@@ -32,12 +37,12 @@ pub(crate) fn foreseen(plan: &Plan) -> String {
 }
 
 pub(crate) fn report(name: &str, report: &Report) -> String {
-    let verdict = |outcome: &Outcome| match &outcome.result {
-        Verdict::Changed => "changed".to_owned(),
-        Verdict::AlreadySo => "already so".to_owned(),
-        Verdict::Fixed => format!("fixed by the driver, cannot be {}", outcome.target),
-        Verdict::Absent => "absent: this interface does not have it".to_owned(),
-        Verdict::Refused(reason) => format!("refused: {reason}"),
+    let verdict = |outcome: &KeyOutcome| match &outcome.result {
+        ChangeResult::Changed => "changed".to_owned(),
+        ChangeResult::AlreadySo => "already so".to_owned(),
+        ChangeResult::Fixed => format!("fixed by the driver, cannot be {}", outcome.target),
+        ChangeResult::Absent => "absent: this interface does not have it".to_owned(),
+        ChangeResult::Refused(reason) => format!("refused: {reason}"),
     };
     let rows = report.outcomes.iter().map(|outcome| {
         let key = outcome.key.to_string();
@@ -52,7 +57,7 @@ pub(crate) fn report(name: &str, report: &Report) -> String {
     table::layout(&COLUMNS, &rows)
 }
 
-fn along<'a>(along: &'a [Along], word: &'a str) -> impl Iterator<Item = Vec<String>> + 'a {
+fn along<'a>(along: &'a [SideEffect], word: &'a str) -> impl Iterator<Item = Vec<String>> + 'a {
     along.iter().map(move |one| {
         vec![one.key.to_string(), one.before.to_string(), one.after.to_string(), word.to_owned()]
     })
@@ -89,4 +94,8 @@ pub(crate) fn foreseen_json(interface: &str, plan: &Plan) -> Result<String> {
     let outcomes: Vec<Value> = plan.items.iter().map(outcome).collect();
     let foreseen = json!({ "interface": interface, "outcomes": outcomes, "along": plan.along });
     Ok(serde_json::to_string_pretty(&foreseen)? + "\n")
+}
+
+pub(crate) fn status(report: &Report) -> ExitCode {
+    if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) }
 }

@@ -9,7 +9,7 @@ use seekwire_gauge::{Limits, Server};
 use seekwire_program::standard;
 
 use crate::arguments::NicServe;
-use crate::hold;
+use crate::signals;
 
 pub(crate) fn serve(options: &NicServe) -> Result<ExitCode> {
     let limits = Limits { clients: options.clients.into(), ..Limits::default() };
@@ -20,7 +20,7 @@ pub(crate) fn serve(options: &NicServe) -> Result<ExitCode> {
     };
     let server = server?.limited(limits);
     let stop = server.stop();
-    hold::at_interrupt(move || stop.stop())?;
+    signals::at_interrupt(move || stop.stop())?;
     let mut out = standard::output()?.lock();
     writeln!(out, "listening on {}", server.local_addr())?;
     out.flush()?;

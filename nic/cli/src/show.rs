@@ -10,6 +10,7 @@ use seekwire_program::table::{self, Align};
 use serde::Serialize;
 
 use crate::arguments::NicShow;
+use crate::unrestored;
 
 #[derive(Serialize)]
 struct Shown {
@@ -28,7 +29,7 @@ pub(crate) fn show(options: &NicShow) -> Result<ExitCode> {
     let mut shown = Vec::new();
     let mut closed = None;
     for interface in interfaces {
-        crate::tell_of_left_behind(&store, &interface);
+        unrestored::tell_of_left_behind(&store, &interface);
         let saved = match store.load(&interface) {
             Ok(saved) => saved,
             Err(error) => {

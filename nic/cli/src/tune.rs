@@ -12,26 +12,26 @@ use rustix::fs::{Access, AtFlags, CWD};
 use seekwire_gauge::Client;
 use seekwire_nic::{Kernel, Plan, Report, Session, Setting, Store, Terms};
 use seekwire_program::standard;
-use seekwire_tune::{LinkFile, Options, Outcome, Progress};
+use seekwire_tune::{LinkFile, Progress, SearchOptions, SearchResult};
 use serde::Serialize;
 
 use crate::arguments::NicTune;
-use crate::hold::Interrupt;
-use crate::render::Reported;
+use crate::render::{self, Reported};
 use crate::serve::endpoint;
-use crate::words;
+use crate::signals::Interrupt;
+use crate::{search_report, unrestored};
 
 pub(crate) fn tune(options: &NicTune) -> Result<ExitCode> {
     let mut kernel = Kernel::open()?;
     let store = options.state.store();
     let now = kernel.interface(&options.interface)?;
     let name = now.name.clone();
-    crate::tell_of_left_behind(&store, &now);
+    unrestored::tell_of_left_behind(&store, &now);
     if options.dry_run {
         return foresee(options, &now);
     }
     let lasting = match &options.lasting {
-        Some(file) => Some(place(file, LinkFile::of(&now).as_ref())?),
+        Some(file) => Some(output_path(file, LinkFile::of(&now).as_ref())?),
         None => None,
     };
     let peer = peer(&mut kernel, options, &name)?;
@@ -40,7 +40,7 @@ pub(crate) fn tune(options: &NicTune) -> Result<ExitCode> {
     let interrupt = Interrupt::catch()?;
     let terms = Terms { hold: true, default_route: options.default_route };
     let mut session = Session::begin(&mut kernel, &store, &name, terms)?;
-    let search = Options {
+    let search = SearchOptions {
         goal: options.goal,
         time: Duration::from_secs(options.time),
         sizes: options.sizes.clone(),
@@ -53,10 +53,10 @@ pub(crate) fn tune(options: &NicTune) -> Result<ExitCode> {
         &search,
         &|| interrupt.has_come(),
         &mut |progress| {
-            seekwire_program::tell(told(progress));
+            seekwire_program::tell(progress_line(progress));
         },
     );
-    let back = crate::put_back(session, &name);
+    let back = unrestored::put_back(session, &name);
     // The signal may also have come after the last measurement; then nothing is applied.
     if let Some(status) = interrupt.status() {
         seekwire_program::tell(format_args!(
@@ -80,31 +80,34 @@ pub(crate) fn tune(options: &NicTune) -> Result<ExitCode> {
         if options.apply && outcome.recommended != 0 {
             applied = Some(apply(&mut kernel, &store, options, &now, &outcome)?);
         }
-        if let (Some(file), Some(found)) = (&lasting, &outcome.lasting) {
-            write(file, found)?;
+        if let (Some(file), Some(lasting)) = (&lasting, &outcome.lasting) {
+            write(file, lasting)?;
             written = Some(file.as_path());
         }
         Ok(())
     });
     let text = if options.json {
         let applied = applied.as_ref().map(|report| Reported { interface: &name, report });
-        serde_json::to_string_pretty(&Told { peer: &options.peer, outcome: &outcome, applied })?
-            + "\n"
+        serde_json::to_string_pretty(&TuneReport {
+            peer: &options.peer,
+            outcome: &outcome,
+            applied,
+        })? + "\n"
     } else {
-        words::result(&outcome, applied.as_ref(), written)
+        search_report::result(&outcome, applied.as_ref(), written)
     };
-    let told = standard::output().and_then(|out| out.lock().write_all(text.as_bytes()));
+    let printed = standard::output().and_then(|out| out.lock().write_all(text.as_bytes()));
     followed?;
-    told?;
-    Ok(applied.as_ref().map_or(ExitCode::SUCCESS, crate::status))
+    printed?;
+    Ok(applied.as_ref().map_or(ExitCode::SUCCESS, render::status))
 }
 
 /// The JSON.
 #[derive(Serialize)]
-struct Told<'a> {
+struct TuneReport<'a> {
     peer: &'a str,
     #[serde(flatten)]
-    outcome: &'a Outcome,
+    outcome: &'a SearchResult,
     applied: Option<Reported<'a>>,
 }
 
@@ -112,14 +115,14 @@ struct Told<'a> {
 fn peer(kernel: &mut Kernel, options: &NicTune, name: &str) -> Result<SocketAddr> {
     let addresses =
         endpoint(&options.peer).to_socket_addrs().with_context(|| options.peer.clone())?;
-    let mut way = Err(anyhow!("{} has no address", options.peer));
+    let mut reached = Err(anyhow!("{} has no address", options.peer));
     for address in addresses {
-        way = kernel.check_way(name, address.ip()).map(|()| address).map_err(Into::into);
-        if way.is_ok() {
+        reached = kernel.check_route(name, address.ip()).map(|()| address).map_err(Into::into);
+        if reached.is_ok() {
             break;
         }
     }
-    way
+    reached
 }
 
 /// Prints the first candidates (`--dry-run`).
@@ -131,7 +134,7 @@ fn foresee(options: &NicTune, now: &seekwire_nic::Interface) -> Result<ExitCode>
         let foreseen = serde_json::json!({ "interface": now.name, "goal": options.goal, "candidates": candidates });
         serde_json::to_string_pretty(&foreseen)? + "\n"
     } else {
-        words::candidates(&candidates)
+        search_report::candidates(&candidates)
     };
     standard::output()?.lock().write_all(text.as_bytes())?;
     if now.default_route && !options.default_route {
@@ -149,7 +152,7 @@ fn apply(
     store: &Store,
     options: &NicTune,
     name: &str,
-    outcome: &Outcome,
+    outcome: &SearchResult,
 ) -> Result<Report> {
     let terms = Terms { hold: false, default_route: options.default_route };
     let mut session = Session::begin(kernel, store, name, terms)?;
@@ -164,7 +167,7 @@ fn apply(
 
 /// The file that makes settings last: the one that was named, or a drop-in file beside it. It is
 /// checked before the measurements, which take minutes.
-fn place(file: &Path, beside: Option<&LinkFile>) -> Result<PathBuf> {
+fn output_path(file: &Path, beside: Option<&LinkFile>) -> Result<PathBuf> {
     check_writable(file)?;
     let (Some(name), Some(beside)) = (file.file_name(), beside.filter(|_| is_link(file))) else {
         return Ok(file.to_owned());
@@ -200,8 +203,8 @@ fn check_writable(file: &Path) -> Result<()> {
     }
     let directory =
         file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let found = directory.metadata().with_context(cannot)?;
-    if !found.is_dir() || file.file_name().is_none() {
+    let metadata = directory.metadata().with_context(cannot)?;
+    if !metadata.is_dir() || file.file_name().is_none() {
         return Err(anyhow!("name a file in a directory that exists").context(cannot()));
     }
     let access = Access::WRITE_OK | Access::EXEC_OK;
@@ -223,11 +226,11 @@ fn write(file: &Path, lasting: &seekwire_tune::Lasting) -> Result<()> {
         .with_context(|| format!("cannot write {}", file.display()))
 }
 
-fn told(progress: &Progress<'_>) -> String {
+fn progress_line(progress: &Progress<'_>) -> String {
     match progress {
         Progress::Trying(names) => format!("trying: {}", names.join("; ")),
         Progress::Measured { name, round, figures } => {
-            format!("round {round}: {name}: {}", words::line(figures))
+            format!("round {round}: {name}: {}", search_report::line(figures))
         }
         Progress::Waiting { name, error, seconds } => {
             format!("{name}: {error}; trying again, for up to {seconds} s")
@@ -246,12 +249,12 @@ mod tests {
         let file = |name: &str| directory.path().join(name);
         let beside = |name: &str, is_of_one| LinkFile::new(name.to_owned(), is_of_one, Vec::new());
         let of_many = beside("73-usb-net-by-mac.link", false);
-        assert_eq!(place(&file("50-usb.link"), Some(&of_many)).unwrap(), file("50-usb.link"));
-        let error = place(&file("80-usb.link"), Some(&of_many)).unwrap_err().to_string();
+        assert_eq!(output_path(&file("50-usb.link"), Some(&of_many)).unwrap(), file("50-usb.link"));
+        let error = output_path(&file("80-usb.link"), Some(&of_many)).unwrap_err().to_string();
         assert!(error.contains("sorts before") && error.contains("73-usb-net-by-mac"), "{error}");
-        assert_eq!(place(&file("set.sh"), Some(&of_many)).unwrap(), file("set.sh"));
+        assert_eq!(output_path(&file("set.sh"), Some(&of_many)).unwrap(), file("set.sh"));
         let netplan = beside("10-netplan-lan.link", true);
-        let drop_in = place(&file("50-lan.link"), Some(&netplan)).unwrap();
+        let drop_in = output_path(&file("50-lan.link"), Some(&netplan)).unwrap();
         assert_eq!(drop_in, file("10-netplan-lan.link.d/50-lan.conf"));
         let lasting = seekwire_tune::Lasting {
             ethtool: "ethtool -K lan gro off\n".to_owned(),
@@ -260,7 +263,7 @@ mod tests {
         };
         write(&drop_in, &lasting).unwrap();
         assert_eq!(std::fs::read_to_string(&drop_in).unwrap(), "[Link]\n");
-        place(&file("50-lan.link"), Some(&netplan)).unwrap_err();
+        output_path(&file("50-lan.link"), Some(&netplan)).unwrap_err();
         write(&file("set.sh"), &lasting).unwrap();
         assert!(std::fs::read_to_string(file("set.sh")).unwrap().contains("ethtool -K lan"));
     }

@@ -203,7 +203,7 @@ fn ip(words: &str) {
 }
 
 #[test]
-fn what_does_not_come_back_is_told_by_the_exit_status_before_all_else() {
+fn settings_that_are_not_restored_determine_the_exit_status() {
     with_pair(|_| {
         let state = tempfile::tempdir().unwrap();
         ip("link add br0 type bridge");
@@ -327,23 +327,26 @@ fn json_says_what_was_done() {
 }
 
 #[test]
-fn doctor_is_told_of_interfaces_that_were_left_changed() {
+fn doctor_reports_interfaces_that_were_left_changed() {
     with_pair(|_| {
         let state = tempfile::tempdir().unwrap();
-        let found = || -> Value {
+        let check = || -> Value {
             let mut command = Command::new(env!("CARGO_BIN_EXE_seekwire-nic"));
             let output = command.args(["left", "--state"]).arg(state.path()).output().unwrap();
             serde_json::from_slice(&output.stdout).unwrap()
         };
-        assert_eq!(found()["verdict"], "ok");
+        assert_eq!(check()["verdict"], "ok");
         let mut held = hold(state.path());
         held.kill().unwrap();
         held.wait().unwrap();
-        let told = found();
-        assert_eq!(told["verdict"], "warn");
-        assert!(told["advice"].as_str().unwrap().contains("seekwire nic restore near"), "{told}");
+        let report = check();
+        assert_eq!(report["verdict"], "warn");
+        assert!(
+            report["advice"].as_str().unwrap().contains("seekwire nic restore near"),
+            "{report}"
+        );
         assert_eq!(run(state.path(), &["restore", "near"]).0, Some(0));
-        assert_eq!(found()["found"], "none has been changed");
+        assert_eq!(check()["found"], "none has been changed");
     });
 }
 
@@ -399,7 +402,7 @@ fn without_the_capability_it_says_which() {
 }
 
 #[test]
-fn a_stranger_can_look_at_interfaces_and_cannot_hold_up_who_changes_them() {
+fn another_user_can_read_interfaces_and_cannot_block_changes() {
     with_pair(|_| {
         // Where others may go.
         let outside = tempfile::tempdir().unwrap();
@@ -407,14 +410,14 @@ fn a_stranger_can_look_at_interfaces_and_cannot_hold_up_who_changes_them() {
         std::fs::set_permissions(outside.path(), everybody).unwrap();
         // In a directory that is closed, and in one that is not, where only the files are.
         let state = outside.path().join("states");
-        stranger_looks(&state);
+        another_user_reads(&state);
         std::fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o755))
             .unwrap();
-        stranger_looks(&state);
+        another_user_reads(&state);
     });
 }
 
-fn stranger_looks(state: &Path) {
+fn another_user_reads(state: &Path) {
     assert_eq!(run(state, &["apply", "near", "tx=off"]).0, Some(0));
     let entries = std::fs::read_dir(state).unwrap().map(|entry| entry.unwrap().path());
     let lock = entries.into_iter().find(|path| path.extension().unwrap() == "lock").unwrap();

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use seekwire_testbed::{End, Side, Testbed};
+use seekwire_testbed::{Side, TestHost, Testbed};
 use serde_json::Value;
 
 const SEEKWIRE: &str = env!("CARGO_BIN_EXE_seekwire-nic");
@@ -19,7 +19,7 @@ struct Server {
 }
 
 impl Server {
-    fn start(end: &End, listen: &str) -> Self {
+    fn start(end: &TestHost, listen: &str) -> Self {
         let mut command = Command::new(SEEKWIRE);
         command.args(["nic", "serve", "--listen", listen, "--quiet"]).stdout(Stdio::piped());
         let mut child = end.spawn(&mut command).unwrap();
@@ -99,18 +99,18 @@ fn it_measures_says_what_it_found_and_changes_nothing() {
                 errors.contains("trying: as found") && errors.contains("round 1: "),
                 "{errors}"
             );
-            let told: Value = serde_json::from_str(&json).unwrap();
+            let report: Value = serde_json::from_str(&json).unwrap();
             assert_eq!(
-                (&told["goal"], &told["peer"]),
+                (&report["goal"], &report["peer"]),
                 (&goal.into(), &server.address.as_str().into())
             );
-            assert_eq!(told["confidence"], 0.99);
+            assert_eq!(report["confidence"], 0.99);
             assert!(
-                told["applied"].is_null() && told["candidates"].as_array().unwrap().len() > 3,
+                report["applied"].is_null() && report["candidates"].as_array().unwrap().len() > 3,
                 "{json}"
             );
             assert!(
-                told["candidates"][0]["figures"]["latency_seconds"].as_f64().unwrap() > 0.0,
+                report["candidates"][0]["figures"]["latency_seconds"].as_f64().unwrap() > 0.0,
                 "{json}"
             );
             assert_eq!(near(testbed, state), before);
@@ -149,22 +149,24 @@ fn what_is_recommended_is_applied_and_what_makes_it_last_is_written() {
         let apply = ["--apply", "--lasting", file_name, "--json"];
         let (code, json, errors) = run(testbed, nic(state, &[&words[..], &apply].concat()));
         assert_eq!(code, Some(0), "{errors}");
-        let told: Value = serde_json::from_str(&json).unwrap();
-        let recommended = told["recommended"].as_u64().unwrap() as usize;
+        let report: Value = serde_json::from_str(&json).unwrap();
+        let recommended = report["recommended"].as_u64().unwrap() as usize;
         let now = near(testbed, state);
         if recommended == 0 {
             // Too much other load for any significant difference.
-            assert_eq!(told["confidence"], 0.99);
+            assert_eq!(report["confidence"], 0.99);
             assert!(
-                told["applied"].is_null() && told["lasting"].is_null() && !file.exists(),
+                report["applied"].is_null() && report["lasting"].is_null() && !file.exists(),
                 "{json}"
             );
             assert_eq!(value(&now, "tx-generic-segmentation"), false);
         } else {
-            let candidate = &told["candidates"][recommended];
+            let candidate = &report["candidates"][recommended];
             assert!(candidate["against_found"]["low"].as_f64().unwrap() > 1.0, "{json}");
             assert!(
-                told["applied"]["outcomes"].as_array().is_some_and(|outcomes| !outcomes.is_empty()),
+                report["applied"]["outcomes"]
+                    .as_array()
+                    .is_some_and(|outcomes| !outcomes.is_empty()),
                 "{json}"
             );
             for change in candidate["changes"].as_array().unwrap() {
@@ -172,7 +174,7 @@ fn what_is_recommended_is_applied_and_what_makes_it_last_is_written() {
                 assert_eq!(value(&now, key), wanted == "on", "{change}");
             }
             let link = std::fs::read_to_string(&file).unwrap();
-            assert_eq!(link, told["lasting"]["link"]);
+            assert_eq!(link, report["lasting"]["link"]);
             assert!(link.contains("\nOriginalName=near\nKind=veth\n\n[Link]\n"), "{link}");
             // And it is not written over.
             let (code, _, errors) = run(testbed, nic(state, &[&words[..], &apply].concat()));
@@ -299,7 +301,7 @@ fn where_nothing_can_be_written_is_said_before_anything_is_measured() {
 }
 
 #[test]
-fn what_was_measured_is_told_though_it_cannot_be_written() {
+fn measurements_are_printed_though_they_cannot_be_written() {
     with_server(|testbed, server, state| {
         assert_eq!(
             run(testbed, nic(state, &["apply", "near", "--profile", "baseline"])).0,

@@ -6,16 +6,16 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::cpu_load::Moment;
+use crate::early_stop::{Caller, Interrupted};
 use crate::error::Error;
-use crate::flow::{self, Flow};
 use crate::limits::{ANSWER_LIMIT, GLANCE};
-use crate::load::Moment;
-use crate::message::{Account, Answer, Ask, NAME, VERSION, shown};
+use crate::message::{Account, NAME, Request, Response, VERSION, shown};
 use crate::reading::Reading;
 use crate::server::Server;
 use crate::socket;
-use crate::test::{Kind, Test};
-use crate::watch::{Caller, Interrupted};
+use crate::test::{Test, TestKind};
+use crate::transfer::{self, Transfer};
 use crate::{Limits, lines};
 
 /// How long to wait for the server's reason after a failure.
@@ -43,8 +43,8 @@ impl Client {
         Self::connect_unless(address, &|| false)
     }
 
-    /// Like [`Client::connect`], but fails when `interrupted` returns true. It is called about every
-    /// 100 ms, except during the name lookup.
+    /// Like [`Client::connect`], but fails when `interrupted` returns true. It is called about
+    /// every 100 ms, except during the name lookup.
     ///
     /// # Errors
     ///
@@ -165,10 +165,10 @@ fn wait(time: Duration, interrupted: Interrupted<'_>) -> Result<(), Error> {
 fn introduce(control: &TcpStream, interrupted: Interrupted<'_>) -> Result<(), Error> {
     control.set_nodelay(true)?;
     socket::limit(control)?;
-    lines::send(control, &Ask::Hello { protocol: NAME.to_owned(), version: VERSION })?;
+    lines::send(control, &Request::Hello { protocol: NAME.to_owned(), version: VERSION })?;
     match answer(control, interrupted)? {
-        Answer::Welcome { protocol, version } if protocol == NAME && version == VERSION => Ok(()),
-        Answer::Welcome { version, .. } => {
+        Response::Welcome { protocol, version } if protocol == NAME && version == VERSION => Ok(()),
+        Response::Welcome { version, .. } => {
             Err(Error::Protocol(format!("it has version {version}, this is version {VERSION}")))
         }
         other => Err(unexpected(&other)),
@@ -188,7 +188,7 @@ impl Run<'_> {
         let data = self.begin()?;
         let test = self.test;
         let until = Instant::now() + test.warm_up + test.time + 3 * ANSWER_LIMIT;
-        let flow = Flow::new(&data, test, Caller::new(self.interrupted, until))?;
+        let flow = Transfer::new(&data, test, Caller::new(self.interrupted, until))?;
         self.exchange(&data, &flow).map_err(|error| {
             let _ = data.shutdown(Shutdown::Both);
             match error {
@@ -203,31 +203,35 @@ impl Run<'_> {
         let congestion = self.test.congestion.as_deref();
         // This may fail, so it precedes the request, after which the server waits for a connection.
         socket::set_congestion(self.control, congestion)?;
-        lines::send(self.control, &Ask::Test(self.test.clone()))?;
+        lines::send(self.control, &Request::Test(self.test.clone()))?;
         let token = match self.answer(self.control)? {
-            Answer::Ready { token } => token,
+            Response::Ready { token } => token,
             other => return Err(unexpected(&other)),
         };
         let data = socket::connect(self.peer, congestion, self.interrupted)?;
         socket::limit(&data)?;
-        lines::send(&data, &Ask::Data { token })?;
+        lines::send(&data, &Request::Data { token })?;
         match self.answer(&data)? {
-            Answer::Go => Ok(data),
+            Response::Go => Ok(data),
             other => Err(unexpected(&other)),
         }
     }
 
-    fn exchange(&self, data: &TcpStream, flow: &Flow<'_, Caller<'_>>) -> Result<Reading, Error> {
+    fn exchange(
+        &self,
+        data: &TcpStream,
+        flow: &Transfer<'_, Caller<'_>>,
+    ) -> Result<Reading, Error> {
         let test = self.test;
         flow.drive(test.kind, test.warm_up, None)?;
         let marking = Instant::now();
-        lines::send(self.control, &Ask::Mark)?;
+        lines::send(self.control, &Request::Mark)?;
         match self.answer(self.control)? {
-            Answer::Marked => {}
+            Response::Marked => {}
             other => return Err(unexpected(&other)),
         }
         let (marked, sent_before) = (Instant::now(), flow.sent());
-        let mut histogram = (test.kind == Kind::RequestResponse).then(flow::histogram);
+        let mut histogram = (test.kind == TestKind::RequestResponse).then(transfer::histogram);
         let received_before = flow.received();
         let start = Moment::now();
         let measured = flow.drive(test.kind, test.time, histogram.as_mut())?;
@@ -237,17 +241,19 @@ impl Run<'_> {
         let congestion = socket::congestion(data)?;
         let ending = Instant::now();
         data.shutdown(Shutdown::Write)?;
-        lines::send(self.control, &Ask::Finish)?;
+        lines::send(self.control, &Request::Finish)?;
         flow.finish()?;
         let account = match self.answer(self.control)? {
-            Answer::Done(account) => account,
+            Response::Done(account) => account,
             other => return Err(unexpected(&other)),
         };
         let span = Span { shortest: ending - marked, longest: marking.elapsed(), sent_before };
         check(&account, flow, test.kind, &span)?;
         let (seconds, bytes) = match test.kind {
-            Kind::Stream => (account.load.seconds, account.since_mark),
-            Kind::RequestResponse | Kind::StreamBack => (measured.as_secs_f64(), received_since),
+            TestKind::Stream => (account.load.seconds, account.since_mark),
+            TestKind::RequestResponse | TestKind::StreamBack => {
+                (measured.as_secs_f64(), received_since)
+            }
         };
         let bytes_per_second = bytes as f64 / seconds;
         Ok(Reading {
@@ -265,15 +271,15 @@ impl Run<'_> {
         })
     }
 
-    fn answer(&self, stream: &TcpStream) -> Result<Answer, Error> {
+    fn answer(&self, stream: &TcpStream) -> Result<Response, Error> {
         answer(stream, self.interrupted)
     }
 
     /// The reason why the server gave up, if it can still report one.
     fn last_words(&self) -> Option<Error> {
-        let _ = lines::send(self.control, &Ask::Finish);
+        let _ = lines::send(self.control, &Request::Finish);
         match lines::receive(self.control, Instant::now() + LAST_WORDS, Some(self.interrupted)) {
-            Ok(Some(Answer::Failed { reason })) => Some(Error::Failed(shown(&reason))),
+            Ok(Some(Response::Failed { reason })) => Some(Error::Failed(shown(&reason))),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Some(Error::Interrupted),
             _ => None,
         }
@@ -303,15 +309,15 @@ impl Span {
 
 fn check(
     account: &Account,
-    flow: &Flow<'_, Caller<'_>>,
-    kind: Kind,
+    flow: &Transfer<'_, Caller<'_>>,
+    kind: TestKind,
     span: &Span,
 ) -> Result<(), Error> {
     // Bytes that were sent after the mark cannot have arrived before it.
     let is_complete = account.since_mark >= flow.sent().saturating_sub(span.sent_before);
     let is_possible = account.load.is_plausible()
         && account.since_mark <= account.received
-        && (kind != Kind::Stream || is_complete && span.holds(account.load.seconds));
+        && (kind != TestKind::Stream || is_complete && span.holds(account.load.seconds));
     if !is_possible {
         return Err(Error::Protocol("its counters cannot be right".to_owned()));
     }
@@ -323,17 +329,17 @@ fn check(
     Ok(())
 }
 
-fn answer(stream: &TcpStream, interrupted: Interrupted<'_>) -> Result<Answer, Error> {
+fn answer(stream: &TcpStream, interrupted: Interrupted<'_>) -> Result<Response, Error> {
     lines::receive(stream, Instant::now() + ANSWER_LIMIT, Some(interrupted))?.ok_or_else(|| {
         Error::Gone(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection"))
     })
 }
 
-fn unexpected(answer: &Answer) -> Error {
+fn unexpected(answer: &Response) -> Error {
     match answer {
-        Answer::Refused { reason } => Error::Refused(shown(reason)),
-        Answer::Busy { reason } => Error::Busy(shown(reason)),
-        Answer::Failed { reason } => Error::Failed(shown(reason)),
+        Response::Refused { reason } => Error::Refused(shown(reason)),
+        Response::Busy { reason } => Error::Busy(shown(reason)),
+        Response::Failed { reason } => Error::Failed(shown(reason)),
         _ => Error::Protocol("unexpected message".to_owned()),
     }
 }

@@ -7,22 +7,22 @@
 //! server    accept, limits, stop
 //!   session    one client of the server
 //!   handover   a data connection, from the thread that accepts it to its session
-//!   flow       the bytes of a test: requests and responses, streams
+//!   transfer   the bytes of a test: requests and responses, streams
 //!   message    the messages between the two ends, in lines of JSON
 //!   lines      reads lines without taking a byte of what follows
 //!   pattern    the values of the bytes of a test
 //!   socket     congestion control, time-outs
-//!   watch      early ends of a test
-//! test, reading, load    the request, its result, its CPU cost
+//!   early_stop early ends of a test
+//! test, reading, cpu_load    the request, its result, its CPU cost
 //! ```
 //!
 //! ```no_run
 //! use std::time::Duration;
-//! use seekwire_gauge::{Client, Kind, Test};
+//! use seekwire_gauge::{Client, TestKind, Test};
 //!
 //! // The other host runs `seekwire nic serve`, or Server::bind and Server::serve.
 //! let mut client = Client::connect("192.0.2.1:7117")?;
-//! let test = Test::new(Kind::RequestResponse, 64, Duration::from_secs(2));
+//! let test = Test::new(TestKind::RequestResponse, 64, Duration::from_secs(2));
 //! let reading = client.run(&test)?;
 //! println!("{:.1} us one way", reading.one_way_seconds().unwrap() * 1e6);
 //! println!("{} ns p99 there and back", reading.histogram.unwrap().value_at_quantile(0.99));
@@ -38,31 +38,31 @@
 use std::time::Duration;
 
 mod client;
+mod cpu_load;
+mod early_stop;
 mod error;
-mod flow;
 mod handover;
 mod limits;
 mod lines;
-mod load;
 mod message;
 mod pattern;
 mod reading;
 mod server;
+mod server_state;
 mod session;
-mod shared;
 mod socket;
 mod test;
-mod watch;
+mod transfer;
 
 pub use client::{Client, between};
+pub use cpu_load::{CpuTimes, Load, Moment};
 pub use error::Error;
 /// The histogram of a [`Reading`].
 pub use hdrhistogram::Histogram;
-pub use load::{Load, Machine, Moment};
 pub use reading::Reading;
 pub use server::{Server, Stop};
-pub use shared::{Event, Limits};
-pub use test::{Kind, Test};
+pub use server_state::{Event, Limits};
+pub use test::{Test, TestKind};
 
 /// The default port of `seekwire nic serve`.
 pub const PORT: u16 = 7117;

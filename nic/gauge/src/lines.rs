@@ -7,8 +7,8 @@ use std::time::Instant;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::early_stop::Interrupted;
 use crate::limits::GLANCE;
-use crate::watch::Interrupted;
 
 /// Longest line in bytes, including its newline.
 const MOST: usize = 4096;
@@ -53,12 +53,12 @@ pub(crate) fn receive<T: DeserializeOwned>(
             _ => {}
         }
         let end = chunk[..seen].iter().position(|byte| *byte == b'\n');
-        let taken = end.map_or(seen, |end| end + 1);
-        if line.len() + taken > MOST {
+        let length = end.map_or(seen, |end| end + 1);
+        if line.len() + length > MOST {
             return Err(io::Error::new(ErrorKind::InvalidData, "a line is too long"));
         }
-        stream.read_exact(&mut chunk[..taken])?;
-        line.extend_from_slice(&chunk[..taken]);
+        stream.read_exact(&mut chunk[..length])?;
+        line.extend_from_slice(&chunk[..length]);
         if end.is_some() {
             let understood = serde_json::from_slice(&line);
             return understood

@@ -14,7 +14,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::load::Load;
+use crate::cpu_load::Load;
 use crate::test::Test;
 
 /// Version of the protocol; it must be equal at both ends.
@@ -26,7 +26,7 @@ pub(crate) const NAME: &str = "seekwire-gauge";
 /// From the client to the server.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) enum Ask {
+pub(crate) enum Request {
     /// The first message of a control connection.
     Hello {
         protocol: String,
@@ -44,7 +44,7 @@ pub(crate) enum Ask {
 /// From the server to the client.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) enum Answer {
+pub(crate) enum Response {
     Welcome {
         protocol: String,
         version: u32,
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_stranger_says_is_not_understood() {
+    fn messages_of_other_protocols_are_not_understood() {
         for line in [
             "{}",
             "null",
@@ -103,9 +103,9 @@ mod tests {
             r#"{"mark":1}"#,
             r#"{"shell":"ls"}"#,
         ] {
-            assert!(serde_json::from_str::<Ask>(line).is_err(), "{line}");
+            assert!(serde_json::from_str::<Request>(line).is_err(), "{line}");
         }
-        assert_eq!(serde_json::from_str::<Ask>("\"mark\"").unwrap(), Ask::Mark);
+        assert_eq!(serde_json::from_str::<Request>("\"mark\"").unwrap(), Request::Mark);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 
-use crate::load::Load;
+use crate::cpu_load::Load;
 use crate::test::Test;
 
 /// The measured values.
@@ -22,7 +22,8 @@ pub struct Reading {
     /// Messages per second: answered requests, or `bytes_per_second` divided by the size of a
     /// message.
     pub rate: f64,
-    /// Time from each request to its response, in nanoseconds, to three digits. `None` for a stream.
+    /// Time from each request to its response, in nanoseconds, to three digits. `None` for a
+    /// stream.
     pub histogram: Option<Histogram<u64>>,
     /// Bytes that this end sent and the other received on the connection, including the warm-up.
     pub sent: u64,

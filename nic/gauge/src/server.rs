@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::error::Error;
-use crate::message::{Answer, Ask, NAME, VERSION, shown};
-use crate::shared::{Event, Limits, Open, Permit, Shared};
+use crate::message::{NAME, Request, Response, VERSION, shown};
+use crate::server_state::{Event, Limits, OpenConnection, Permit, ServerState};
 use crate::{lines, session, socket};
 
 /// Maximum number of connections at a time that have not introduced themselves; more are closed.
-const STRANGERS: usize = 32;
+const MOST_UNAUTHENTICATED: usize = 32;
 /// How long a connection may take to introduce itself.
 const INTRODUCTION: Duration = Duration::from_secs(5);
 
@@ -106,10 +106,10 @@ impl Server {
     ///
     /// [`Error::Host`]: connections cannot be accepted any more.
     pub fn serve(&self, tell: impl Fn(Event<'_>) + Sync) -> Result<(), Error> {
-        let shared = &Shared {
+        let shared = &ServerState {
             limits: self.limits,
             tell: &tell,
-            strangers: AtomicUsize::new(0),
+            unauthenticated: AtomicUsize::new(0),
             clients: AtomicUsize::new(0),
             tests: AtomicUsize::new(0),
             next: AtomicU64::new(0),
@@ -119,10 +119,13 @@ impl Server {
         thread::scope(|scope| {
             let accepted = self.accept(|stream, peer| {
                 // Too many connections, no descriptor or no thread: close it.
-                let Some(stranger) = Permit::of(&shared.strangers, STRANGERS) else { return };
-                let Ok(open) = Open::new(shared, stream) else { return };
+                let Some(greeting) = Permit::of(&shared.unauthenticated, MOST_UNAUTHENTICATED)
+                else {
+                    return;
+                };
+                let Ok(open) = OpenConnection::new(shared, stream) else { return };
                 let _ = thread::Builder::new()
-                    .spawn_scoped(scope, move || greet(shared, open, peer, stranger));
+                    .spawn_scoped(scope, move || greet(shared, open, peer, greeting));
             });
             shared.end();
             accepted.map_err(Error::host("cannot accept connections"))
@@ -200,26 +203,28 @@ impl Trouble {
 }
 
 /// Reads the first message of a connection and dispatches the connection.
-fn greet(shared: &Shared<'_>, open: Open, peer: SocketAddr, stranger: Permit<'_>) {
-    let answer = |answer: Answer, reason: &str| {
+fn greet(shared: &ServerState<'_>, open: OpenConnection, peer: SocketAddr, greeting: Permit<'_>) {
+    let answer = |answer: Response, reason: &str| {
         // The peer may have disconnected.
         let _ = lines::send(&open.stream, &answer);
         (shared.tell)(Event::Refused { peer, reason });
     };
-    let refuse = |reason: &str| answer(Answer::Refused { reason: reason.to_owned() }, reason);
+    let refuse = |reason: &str| answer(Response::Refused { reason: reason.to_owned() }, reason);
     let prepared = open.stream.set_nodelay(true).and_then(|()| socket::limit(&open.stream));
     let asked =
         prepared.and_then(|()| lines::receive(&open.stream, Instant::now() + INTRODUCTION, None));
-    drop(stranger);
+    drop(greeting);
     match asked {
-        Ok(Some(Ask::Data { token })) => {
+        Ok(Some(Request::Data { token })) => {
             match shared.unexpect(&token) {
                 // If the session has just given up, the handover drops the connection.
                 Some(waiting) => waiting.give(open),
                 None => refuse("no test expects this connection"),
             }
         }
-        Ok(Some(Ask::Hello { protocol, version })) if protocol == NAME && version == VERSION => {
+        Ok(Some(Request::Hello { protocol, version }))
+            if protocol == NAME && version == VERSION =>
+        {
             match Permit::of(&shared.clients, shared.limits.clients) {
                 Some(_client) => {
                     if let Err(error) = session::serve(shared, &open.stream, peer) {
@@ -229,11 +234,11 @@ fn greet(shared: &Shared<'_>, open: Open, peer: SocketAddr, stranger: Permit<'_>
                 None => {
                     let reason =
                         format!("too many clients ({}); try again later", shared.limits.clients);
-                    answer(Answer::Busy { reason: reason.clone() }, &reason);
+                    answer(Response::Busy { reason: reason.clone() }, &reason);
                 }
             }
         }
-        Ok(Some(Ask::Hello { protocol, version })) if protocol == NAME => {
+        Ok(Some(Request::Hello { protocol, version })) if protocol == NAME => {
             refuse(&format!(
                 "this is version {VERSION} of the protocol, not {version}; use the same release at both ends"
             ));

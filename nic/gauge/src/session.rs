@@ -9,29 +9,29 @@ use std::time::Instant;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
+use crate::cpu_load::Moment;
+use crate::early_stop::Closing;
 use crate::error::Error;
-use crate::flow::Flow;
 use crate::handover::Handover;
 use crate::limits::ANSWER_LIMIT;
 use crate::lines;
-use crate::load::Moment;
-use crate::message::{Account, Answer, Ask, NAME, VERSION};
-use crate::shared::{Event, Open, Permit, Shared};
+use crate::message::{Account, NAME, Request, Response, VERSION};
+use crate::server_state::{Event, OpenConnection, Permit, ServerState};
 use crate::socket;
 use crate::test::Test;
-use crate::watch::Closing;
+use crate::transfer::Transfer;
 
 /// Serves tests until the client disconnects.
 pub(crate) fn serve(
-    shared: &Shared<'_>,
+    shared: &ServerState<'_>,
     control: &TcpStream,
     peer: SocketAddr,
 ) -> Result<(), Error> {
-    lines::send(control, &Answer::Welcome { protocol: NAME.to_owned(), version: VERSION })?;
+    lines::send(control, &Response::Welcome { protocol: NAME.to_owned(), version: VERSION })?;
     loop {
         let asked = lines::receive(control, Instant::now() + shared.limits.idle, None);
         let test = match asked {
-            Ok(Some(Ask::Test(test))) => test,
+            Ok(Some(Request::Test(test))) => test,
             Ok(Some(_)) => {
                 return Err(give_up(
                     control,
@@ -43,7 +43,7 @@ pub(crate) fn serve(
         };
         let refuse = |reason: &str| {
             (shared.tell)(Event::Refused { peer, reason });
-            lines::send(control, &Answer::Refused { reason: reason.to_owned() })
+            lines::send(control, &Response::Refused { reason: reason.to_owned() })
         };
         if let Err(reason) = test.check() {
             refuse(&reason)?;
@@ -52,38 +52,38 @@ pub(crate) fn serve(
         let Some(_permit) = Permit::of(&shared.tests, shared.limits.tests) else {
             let reason = "it is running a test of another client; try again later";
             (shared.tell)(Event::Refused { peer, reason });
-            lines::send(control, &Answer::Busy { reason: reason.to_owned() })?;
+            lines::send(control, &Response::Busy { reason: reason.to_owned() })?;
             continue;
         };
         let data = expect(shared, control).map_err(|error| give_up(control, error))?;
         if let Err(error) = socket::set_congestion(&data.stream, test.congestion.as_deref()) {
             let reason = error.to_string();
             (shared.tell)(Event::Refused { peer, reason: &reason });
-            lines::send(&data.stream, &Answer::Refused { reason })?;
+            lines::send(&data.stream, &Response::Refused { reason })?;
             continue;
         }
         (shared.tell)(Event::Begun { peer, test: &test });
         let account = run(control, &data.stream, &test).map_err(|error| give_up(control, error))?;
         (shared.tell)(Event::Tested { peer, test: &test, bytes: account.received + account.sent });
-        lines::send(control, &Answer::Done(account))?;
+        lines::send(control, &Response::Done(account))?;
     }
 }
 
 /// Reports the error to the client, which may have disconnected.
 fn give_up(control: &TcpStream, error: Error) -> Error {
-    let _ = lines::send(control, &Answer::Failed { reason: error.to_string() });
+    let _ = lines::send(control, &Response::Failed { reason: error.to_string() });
     error
 }
 
 /// Waits for the data connection of the next test.
-fn expect(shared: &Shared<'_>, control: &TcpStream) -> Result<Open, Error> {
+fn expect(shared: &ServerState<'_>, control: &TcpStream) -> Result<OpenConnection, Error> {
     let mut random = [0; 16];
     getrandom(&mut random, GetRandomFlags::empty())
         .map_err(|errno| Error::host("cannot get random numbers")(errno.into()))?;
     let token: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     let handover = Arc::new(Handover::new().map_err(Error::host("cannot wait for a connection"))?);
     shared.expect(&token, Arc::clone(&handover));
-    let asked = lines::send(control, &Answer::Ready { token: token.clone() });
+    let asked = lines::send(control, &Response::Ready { token: token.clone() });
     let came = asked.map_err(Error::from).and_then(|()| handover.take(control));
     shared.unexpect(&token);
     came
@@ -91,9 +91,9 @@ fn expect(shared: &Shared<'_>, control: &TcpStream) -> Result<Open, Error> {
 
 /// Runs a test to its end, and counts.
 fn run(control: &TcpStream, data: &TcpStream, test: &Test) -> Result<Account, Error> {
-    let flow = Flow::new(data, test, Closing)?;
+    let flow = Transfer::new(data, test, Closing)?;
     let stop = AtomicBool::new(false);
-    lines::send(data, &Answer::Go)?;
+    lines::send(data, &Response::Go)?;
     thread::scope(|scope| {
         let (sender, ended) = sync_channel(1);
         let (flow, stop) = (&flow, &stop);
@@ -117,7 +117,7 @@ fn run(control: &TcpStream, data: &TcpStream, test: &Test) -> Result<Account, Er
 fn converse(
     control: &TcpStream,
     test: &Test,
-    flow: &Flow<'_, Closing>,
+    flow: &Transfer<'_, Closing>,
     stop: &AtomicBool,
     ended: &Receiver<(Result<(), Error>, Moment)>,
 ) -> Result<Account, Error> {
@@ -125,11 +125,11 @@ fn converse(
     let mut mark = (Moment::now(), 0);
     loop {
         match lines::receive(control, deadline, None)? {
-            Some(Ask::Mark) => {
+            Some(Request::Mark) => {
                 mark = (Moment::now(), flow.received());
-                lines::send(control, &Answer::Marked)?;
+                lines::send(control, &Response::Marked)?;
             }
-            Some(Ask::Finish) => break,
+            Some(Request::Finish) => break,
             Some(_) => {
                 return Err(Error::Protocol(
                     "it sent another request in the middle of a test".to_owned(),

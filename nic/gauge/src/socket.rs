@@ -10,9 +10,9 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 
+use crate::early_stop::Interrupted;
 use crate::error::Error;
 use crate::limits::{ANSWER_LIMIT, GLANCE};
-use crate::watch::Interrupted;
 
 /// Makes a listening socket with the options that its connections inherit.
 pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Direction and pattern of the traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum TestKind {
     /// Requests and responses of the same size, one after another, without Nagle's algorithm:
     /// TCP_RR.
     RequestResponse,
@@ -18,7 +18,7 @@ pub enum Kind {
     StreamBack,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for TestKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::RequestResponse => "request/response",
@@ -33,7 +33,7 @@ impl fmt::Display for Kind {
 #[serde(deny_unknown_fields)]
 pub struct Test {
     /// Direction and pattern of the traffic.
-    pub kind: Kind,
+    pub kind: TestKind,
     /// Bytes of a message, which one call sends: 1 to [`Test::MAX_SIZE`].
     pub size: usize,
     /// How long to measure: more than zero, at most [`Test::MAX_TIME`].
@@ -58,7 +58,7 @@ impl Test {
 
     /// A test with a warm-up of a tenth of its time and the default congestion control.
     #[must_use]
-    pub fn new(kind: Kind, size: usize, time: Duration) -> Self {
+    pub fn new(kind: TestKind, size: usize, time: Duration) -> Self {
         Self { kind, size, time, warm_up: time / 10, congestion: None, verify: false }
     }
 
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn what_is_out_of_range_is_refused() {
-        let good = Test::new(Kind::Stream, 1, Duration::from_secs(1));
+        let good = Test::new(TestKind::Stream, 1, Duration::from_secs(1));
         assert_eq!(good.check(), Ok(()));
         let name = |name: &str| Test { congestion: Some(name.to_owned()), ..good.clone() };
         assert_eq!(name("dctcp").check(), Ok(()));
@@ -138,7 +138,7 @@ mod tests {
     fn a_test_survives_the_wire() {
         let test = Test {
             congestion: Some("reno".to_owned()),
-            ..Test::new(Kind::StreamBack, 7, Test::MAX_TIME)
+            ..Test::new(TestKind::StreamBack, 7, Test::MAX_TIME)
         };
         let line = serde_json::to_string(&test).unwrap();
         assert_eq!(serde_json::from_str::<Test>(&line).unwrap(), test);

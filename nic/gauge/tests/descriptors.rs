@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketType, connect, socket};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use seekwire_gauge::{Client, Kind, Limits, Server, Test};
+use seekwire_gauge::{Client, Limits, Server, Test, TestKind};
 
 struct StopAtEnd<'a>(&'a Server);
 
@@ -46,17 +46,17 @@ fn one_without_descriptors_turns_clients_away_and_goes_on() {
         let clients: Vec<_> = (0..3)
             .map(|_| socket(AddressFamily::INET, SocketType::STREAM, None).unwrap())
             .collect();
-        let mut taken = Vec::new();
+        let mut held = Vec::new();
         while let Ok(one) = clients[0].try_clone() {
-            taken.push(one);
+            held.push(one);
         }
-        assert!(taken.len() > 10, "{}", taken.len());
+        assert!(held.len() > 10, "{}", held.len());
         for client in clients {
             connect(&client, &address).unwrap();
             end(TcpStream::from(client));
         }
-        drop(taken);
-        let test = Test::new(Kind::Stream, 100, Duration::from_millis(10));
+        drop(held);
+        let test = Test::new(TestKind::Stream, 100, Duration::from_millis(10));
         let measured = Client::of(address).persist(&test, Duration::from_secs(30), &|| false);
         drop(stop);
         serving.join().unwrap().unwrap();

@@ -1,13 +1,11 @@
 //! A server that reports false counters.
 
-#![forbid(unsafe_code)]
-
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use seekwire_gauge::{Client, Error, Kind, Reading, Test};
+use seekwire_gauge::{Client, Error, Reading, Test, TestKind};
 
 /// Maps the true seconds and bytes since the mark, and bytes in total, to the reported ones.
 type Lie = fn((f64, u64, u64)) -> (f64, u64, u64);
@@ -53,7 +51,7 @@ fn measure(lie: Lie) -> Result<Reading, Error> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let test = Test {
         warm_up: Duration::ZERO,
-        ..Test::new(Kind::Stream, 1000, Duration::from_millis(50))
+        ..Test::new(TestKind::Stream, 1000, Duration::from_millis(50))
     };
     thread::scope(|scope| {
         scope.spawn(|| serve(&listener, lie));

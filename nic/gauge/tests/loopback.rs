@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-use seekwire_gauge::{Client, Error, Event, Kind, Limits, Server, Test, between};
+use seekwire_gauge::{Client, Error, Event, Limits, Server, Test, TestKind, between};
 
 const SHORT: Duration = Duration::from_millis(30);
 
@@ -105,13 +105,13 @@ fn test_line(kind: &str, size: &str, time: &str) -> String {
 
 #[test]
 fn both_ends_count_the_same() {
-    for kind in [Kind::RequestResponse, Kind::Stream, Kind::StreamBack] {
+    for kind in [TestKind::RequestResponse, TestKind::Stream, TestKind::StreamBack] {
         for size in [1, 1000, 65_536, 1 << 20] {
             let test = Test { verify: true, ..Test::new(kind, size, SHORT) };
             let reading = between(listener(), &test).unwrap();
             let messages = reading.bytes / size as u64;
             match (kind, &reading.histogram) {
-                (Kind::RequestResponse, Some(histogram)) => {
+                (TestKind::RequestResponse, Some(histogram)) => {
                     assert!(messages > 0 && histogram.len() == messages, "{reading:?}");
                     assert_eq!(reading.sent, reading.received);
                     assert!(reading.one_way_quantile(0.5).unwrap() > 0.0);
@@ -121,10 +121,10 @@ fn both_ends_count_the_same() {
                         "{reading:?}"
                     );
                 }
-                (Kind::Stream, None) => {
+                (TestKind::Stream, None) => {
                     assert!(reading.received == 0 && reading.sent >= reading.bytes)
                 }
-                (Kind::StreamBack, None) => {
+                (TestKind::StreamBack, None) => {
                     assert!(reading.sent == 0 && reading.received >= reading.bytes)
                 }
                 _ => panic!("{reading:?}"),
@@ -141,10 +141,10 @@ fn one_client_runs_test_after_test() {
     with_server(Limits::default(), |server, events| {
         let mut client = Client::connect(server.local_addr()).unwrap();
         assert_eq!(client.peer_addr(), server.local_addr());
-        for kind in [Kind::Stream, Kind::RequestResponse, Kind::StreamBack] {
+        for kind in [TestKind::Stream, TestKind::RequestResponse, TestKind::StreamBack] {
             let reading = client.run(&Test::new(kind, 100, SHORT)).unwrap();
-            let told = wait_for(events, "tested");
-            assert_eq!(told, format!("tested {}", reading.sent + reading.received));
+            let line = wait_for(events, "tested");
+            assert_eq!(line, format!("tested {}", reading.sent + reading.received));
         }
     });
 }
@@ -154,7 +154,7 @@ fn the_congestion_control_is_that_which_is_named() {
     with_server(Limits::default(), |server, _| {
         let mut client = Client::connect(server.local_addr().to_string()).unwrap();
         let reno =
-            Test { congestion: Some("reno".to_owned()), ..Test::new(Kind::Stream, 100, SHORT) };
+            Test { congestion: Some("reno".to_owned()), ..Test::new(TestKind::Stream, 100, SHORT) };
         assert_eq!(client.run(&reno).unwrap().congestion, "reno");
         let unknown = Test { congestion: Some("no-such".to_owned()), ..reno.clone() };
         let error = client.run(&unknown).unwrap_err();
@@ -169,12 +169,13 @@ fn the_congestion_control_is_that_which_is_named() {
 fn a_client_asks_for_nothing_that_is_out_of_range() {
     with_server(Limits::default(), |server, _| {
         let mut client = Client::connect(server.local_addr()).unwrap();
-        for test in
-            [Test::new(Kind::Stream, 0, SHORT), Test::new(Kind::Stream, 1, Duration::from_secs(61))]
-        {
+        for test in [
+            Test::new(TestKind::Stream, 0, SHORT),
+            Test::new(TestKind::Stream, 1, Duration::from_secs(61)),
+        ] {
             assert!(matches!(client.run(&test), Err(Error::Test(_))));
         }
-        assert!(client.run(&Test::new(Kind::Stream, 1, SHORT)).is_ok());
+        assert!(client.run(&Test::new(TestKind::Stream, 1, SHORT)).is_ok());
     });
 }
 
@@ -227,7 +228,7 @@ fn a_line_without_end_ends_the_session() {
 }
 
 #[test]
-fn a_stranger_is_refused() {
+fn an_unknown_client_is_refused() {
     with_server(Limits::default(), |server, events| {
         for (said, reason) in [
             ("GET / HTTP/1.1\r\nHost: x\r\n\r", "not a client"),
@@ -297,7 +298,7 @@ fn noise_at_any_stage_leaves_the_server_usable() {
             );
         }
         let mut client = Client::connect(server.local_addr()).unwrap();
-        assert!(client.run(&Test::new(Kind::RequestResponse, 100, SHORT)).is_ok());
+        assert!(client.run(&Test::new(TestKind::RequestResponse, 100, SHORT)).is_ok());
     });
 }
 
@@ -308,19 +309,19 @@ fn clients_and_tests_are_limited() {
         let (control, data) =
             Raw::begun(server.local_addr(), &test_line("stream-back", "1000", "60000000"));
         let mut second = Client::connect(server.local_addr()).unwrap();
-        let error = second.run(&Test::new(Kind::Stream, 1, SHORT)).unwrap_err();
+        let error = second.run(&Test::new(TestKind::Stream, 1, SHORT)).unwrap_err();
         assert!(matches!(&error, Error::Busy(text) if text.contains("running a test")), "{error}");
         let error = Client::connect(server.local_addr()).unwrap_err();
         assert!(matches!(&error, Error::Busy(text) if text.contains("clients (2)")), "{error}");
         // When the first has gone, there is room.
         drop((control, data));
         wait_for(events, "failed");
-        assert!(second.run(&Test::new(Kind::Stream, 1, SHORT)).is_ok());
+        assert!(second.run(&Test::new(TestKind::Stream, 1, SHORT)).is_ok());
     });
 }
 
 #[test]
-fn a_client_without_a_wish_is_not_kept() {
+fn a_client_without_a_request_is_not_kept() {
     let limits = Limits { idle: Duration::from_millis(20), ..Limits::default() };
     with_server(limits, |server, events| {
         let mut raw = Raw::introduced(server.local_addr());
@@ -331,7 +332,7 @@ fn a_client_without_a_wish_is_not_kept() {
 
 #[test]
 fn a_server_that_ends_is_noticed() {
-    for kind in [Kind::RequestResponse, Kind::Stream, Kind::StreamBack] {
+    for kind in [TestKind::RequestResponse, TestKind::Stream, TestKind::StreamBack] {
         let error = with_server(Limits::default(), |server, events| {
             thread::scope(|scope| {
                 let running = scope.spawn(|| {
@@ -359,17 +360,18 @@ fn a_server_that_has_been_stopped_does_not_begin() {
 }
 
 #[test]
-fn strangers_do_not_keep_others_out() {
+fn clients_without_a_greeting_do_not_keep_others_out() {
     with_server(Limits::default(), |server, _| {
-        // The maximum number of connections without an introduction, all silent. One more is closed.
+        // The maximum number of connections without an introduction, all silent. One more is
+        // closed.
         let mut silent: Vec<_> =
             (0..32).map(|_| TcpStream::connect(server.local_addr()).unwrap()).collect();
         let mut one_more = TcpStream::connect(server.local_addr()).unwrap();
         assert_eq!(one_more.read(&mut [0]).unwrap(), 0);
         // The server refuses them when their time limit expires.
-        let mut told = String::new();
-        BufReader::new(silent.remove(0)).read_line(&mut told).unwrap();
-        assert!(told.contains("refused"), "{told}");
+        let mut line = String::new();
+        BufReader::new(silent.remove(0)).read_line(&mut line).unwrap();
+        assert!(line.contains("refused"), "{line}");
         drop(silent);
     });
 }
@@ -379,8 +381,8 @@ fn a_client_that_ends_is_noticed() {
     for kind in ["request-response", "stream", "stream-back"] {
         with_server(Limits::default(), |server, events| {
             drop(Raw::begun(server.local_addr(), &test_line(kind, "1000", "60000000")));
-            let told = wait_for(events, "failed");
-            assert!(told.contains("lost the connection"), "{kind}: {told}");
+            let line = wait_for(events, "failed");
+            assert!(line.contains("lost the connection"), "{kind}: {line}");
         });
     }
 }
@@ -398,12 +400,12 @@ fn a_client_that_ends_before_its_data_connection_comes_is_noticed() {
                 assert!(raw.hear().contains("ready"));
             }
             drop(raw);
-            let told = wait_for(events, "failed");
-            assert!(told.contains("lost the connection"), "{told}");
+            let line = wait_for(events, "failed");
+            assert!(line.contains("lost the connection"), "{line}");
         }
         // There is room for the next one.
         let mut client = Client::connect(server.local_addr()).unwrap();
-        assert!(client.run(&Test::new(Kind::Stream, 1, SHORT)).is_ok());
+        assert!(client.run(&Test::new(TestKind::Stream, 1, SHORT)).is_ok());
     });
 }
 
@@ -423,7 +425,7 @@ fn a_client_that_is_interrupted_leaves_the_server_free() {
         let mut client = Client::connect(server.local_addr()).unwrap();
         let is_wanted = AtomicBool::new(true);
         let interrupted = || !is_wanted.load(Ordering::Relaxed);
-        for kind in [Kind::RequestResponse, Kind::Stream, Kind::StreamBack] {
+        for kind in [TestKind::RequestResponse, TestKind::Stream, TestKind::StreamBack] {
             is_wanted.store(true, Ordering::Relaxed);
             let test = Test::new(kind, 1000, Test::MAX_TIME);
             let ended = thread::scope(|scope| {
@@ -437,7 +439,7 @@ fn a_client_that_is_interrupted_leaves_the_server_free() {
             assert!(wait_for(events, "failed").contains("lost the connection"), "{kind}");
         }
         // The next test connects again.
-        assert!(client.run(&Test::new(Kind::Stream, 1, SHORT)).is_ok());
+        assert!(client.run(&Test::new(TestKind::Stream, 1, SHORT)).is_ok());
     });
 }
 
@@ -453,7 +455,8 @@ fn who_waits_for_an_answer_or_for_better_times_can_be_interrupted() {
         let _first = Raw::begun(server.local_addr(), &test_line("stream-back", "1000", "60000000"));
         let mut second = Client::of(server.local_addr());
         let is_told = || events.try_iter().any(|event| event.contains("another client"));
-        let ended = second.persist(&Test::new(Kind::Stream, 1, SHORT), Test::MAX_TIME, &is_told);
+        let ended =
+            second.persist(&Test::new(TestKind::Stream, 1, SHORT), Test::MAX_TIME, &is_told);
         assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
     });
 }
@@ -462,7 +465,7 @@ fn who_waits_for_an_answer_or_for_better_times_can_be_interrupted() {
 fn who_persists_gets_a_turn_as_soon_as_there_is_one() {
     with_server(Limits::default(), |server, events| {
         let first = Raw::begun(server.local_addr(), &test_line("stream-back", "1000", "60000000"));
-        let test = Test::new(Kind::Stream, 1, SHORT);
+        let test = Test::new(TestKind::Stream, 1, SHORT);
         let mut second = Client::of(server.local_addr());
         assert!(matches!(second.persist(&test, Duration::ZERO, &|| false), Err(Error::Busy(_))));
         wait_for(events, "refused");
@@ -475,8 +478,11 @@ fn who_persists_gets_a_turn_as_soon_as_there_is_one() {
     });
     // A permanent failure is not retried.
     let address = listener().local_addr().unwrap();
-    let ended =
-        Client::of(address).persist(&Test::new(Kind::Stream, 1, SHORT), Test::MAX_TIME, &|| false);
+    let ended = Client::of(address).persist(
+        &Test::new(TestKind::Stream, 1, SHORT),
+        Test::MAX_TIME,
+        &|| false,
+    );
     assert!(matches!(ended, Err(Error::Connect { .. })), "{ended:?}");
 }
 
@@ -514,8 +520,8 @@ fn nobody_who_answers_is_said_with_what_to_do() {
     let error = Client::connect(address).unwrap_err();
     assert!(error.to_string().contains("seekwire nic serve"), "{error}");
     assert!(matches!(Client::connect("no port"), Err(Error::Address { .. })));
-    let taken = listener();
-    let error = Server::bind(taken.local_addr().unwrap()).unwrap_err();
+    let occupied = listener();
+    let error = Server::bind(occupied.local_addr().unwrap()).unwrap_err();
     assert!(matches!(error, Error::Listen { .. }), "{error}");
 }
 

@@ -1,7 +1,5 @@
 //! A client whose link has failed, so that the server receives no end of its connection.
 
-#![forbid(unsafe_code)]
-
 use std::io::Write;
 use std::net::TcpListener;
 use std::process::Command;
@@ -9,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use seekwire_gauge::{Client, Error, Event, Kind, Limits, Server, Test};
+use seekwire_gauge::{Client, Error, Event, Limits, Server, Test, TestKind};
 use seekwire_testbed::{Side, Testbed};
 
 /// Stops the server even if an assertion fails: the scope waits for it.
@@ -40,7 +38,7 @@ fn a_client_without_a_link_is_noticed_long_before_its_test_is_over() {
         });
         let stop = StopAtEnd(&server);
         let first = scope.spawn(|| {
-            let test = Test::new(Kind::RequestResponse, 100, Test::MAX_TIME);
+            let test = Test::new(TestKind::RequestResponse, 100, Test::MAX_TIME);
             near.run(|| Client::of(server.local_addr()).run(&test)).unwrap()
         });
         assert!(events.recv_timeout(Duration::from_secs(60)).unwrap());
@@ -49,7 +47,7 @@ fn a_client_without_a_link_is_noticed_long_before_its_test_is_over() {
         assert!(near.run(|| unplug.status()).unwrap().unwrap().success());
         // Another client of the server, which would otherwise wait for a minute and a half.
         let second = far.run(|| {
-            let test = Test::new(Kind::Stream, 100, Duration::from_millis(10));
+            let test = Test::new(TestKind::Stream, 100, Duration::from_millis(10));
             Client::of(server.local_addr()).persist(&test, Duration::from_secs(40), &|| false)
         });
         drop(stop);

@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-use crate::dependence;
+use crate::dependencies;
 use crate::error::Error;
 use crate::interface::Interface;
-use crate::order::{self, Device};
-use crate::plan::{Along, Fate, Item, Plan};
-use crate::setting::{Group, Key, Value};
+use crate::plan::{Fate, Item, Plan};
+use crate::request_order::{self, Device};
+use crate::setting::{Group, Key, SideEffect, Value};
 
 /// The result of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -16,18 +16,18 @@ pub struct Report {
     #[serde(skip)]
     pub interface: String,
     /// One for each key of the plan.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<KeyOutcome>,
     /// Other keys that changed.
-    pub along: Vec<Along>,
+    pub along: Vec<SideEffect>,
     /// After a restoration: keys that others have changed since, which are left alone. `before` is
     /// the saved value.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub others: Vec<Along>,
+    pub others: Vec<SideEffect>,
 }
 
 /// The result of one key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Outcome {
+pub struct KeyOutcome {
     /// The key.
     pub key: Key,
     /// The value before; `None` if the interface does not have the key.
@@ -37,7 +37,7 @@ pub struct Outcome {
     /// The value now.
     pub after: Option<Value>,
     /// The outcome for the key.
-    pub result: Verdict,
+    pub result: ChangeResult,
     /// True if the plan fails when the interface does not have the key.
     #[serde(skip)]
     required: bool,
@@ -46,7 +46,7 @@ pub struct Outcome {
 /// The outcome for one key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum ChangeResult {
     /// The key was changed.
     Changed,
     /// The key had the requested value already.
@@ -70,9 +70,9 @@ impl Report {
     /// The keys that do not have their requested values.
     pub fn missing(&self) -> impl Iterator<Item = &Key> {
         let missing = self.outcomes.iter().filter(|outcome| match outcome.result {
-            Verdict::Changed | Verdict::AlreadySo => false,
-            Verdict::Absent => outcome.required,
-            Verdict::Fixed | Verdict::Refused(_) => true,
+            ChangeResult::Changed | ChangeResult::AlreadySo => false,
+            ChangeResult::Absent => outcome.required,
+            ChangeResult::Fixed | ChangeResult::Refused(_) => true,
         });
         missing.map(|outcome| &outcome.key)
     }
@@ -84,25 +84,25 @@ pub(crate) fn apply(
     before: &Interface,
     plan: &Plan,
 ) -> Result<Report, Error> {
-    let refusals = order::order(device, before, plan);
+    let refusals = request_order::order(device, before, plan);
     let mut after = device.read(before)?;
-    if order::again(device, &after, plan, &refusals) {
+    if request_order::again(device, &after, plan, &refusals) {
         after = device.read(before)?;
     }
     let outcome = |item: &Item| {
         let is = after.value(&item.key);
         let result = match &item.fate {
-            Fate::AlreadySo if is == Some(item.target) => Verdict::AlreadySo,
-            Fate::Fixed => Verdict::Fixed,
-            Fate::Absent => Verdict::Absent,
-            Fate::Unfit(reason) => Verdict::Refused(reason.clone()),
-            Fate::Change | Fate::AlreadySo if is == Some(item.target) => Verdict::Changed,
+            Fate::AlreadySo if is == Some(item.target) => ChangeResult::AlreadySo,
+            Fate::Fixed => ChangeResult::Fixed,
+            Fate::Absent => ChangeResult::Absent,
+            Fate::Unfit(reason) => ChangeResult::Refused(reason.clone()),
+            Fate::Change | Fate::AlreadySo if is == Some(item.target) => ChangeResult::Changed,
             Fate::Change | Fate::AlreadySo => {
                 let said = refusals.get(&item.key).cloned();
-                Verdict::Refused(said.unwrap_or_else(|| unsaid(item, &after)))
+                ChangeResult::Refused(said.unwrap_or_else(|| unsaid(item, &after)))
             }
         };
-        Outcome {
+        KeyOutcome {
             key: item.key.clone(),
             before: item.before,
             target: item.target,
@@ -111,11 +111,11 @@ pub(crate) fn apply(
             required: item.required,
         }
     };
-    let outcomes: Vec<Outcome> = plan.items.iter().map(outcome).collect();
+    let outcomes: Vec<KeyOutcome> = plan.items.iter().map(outcome).collect();
     let is_planned = |key: &Key| plan.items.iter().any(|item| item.key == *key);
     let along = before.values().filter(|(key, _)| !is_planned(key)).filter_map(|(key, was)| {
         let is = after.value(&key).filter(|is| *is != was)?;
-        Some(Along { key, before: was, after: is })
+        Some(SideEffect { key, before: was, after: is })
     });
     let along = along.collect();
     Ok(Report { interface: after.name.clone(), outcomes, along, others: Vec::new() })
@@ -125,7 +125,7 @@ pub(crate) fn apply(
 fn unsaid(item: &Item, after: &Interface) -> String {
     if item.key.group == Group::Feature && item.target == Value::Switch(true) {
         let on = |name: &str| after.feature(name).is_some_and(|feature| feature.active);
-        if let Some(needs) = dependence::missing(&item.key.name, on) {
+        if let Some(needs) = dependencies::missing(&item.key.name, on) {
             return format!("it needs {}, which is off", needs.join(" or "));
         }
     }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::meaning;
+use crate::descriptions;
 use crate::setting::{Group, Key, Value};
 
 /// An interface and all its settings, read at one moment. Its JSON is what `seekwire nic show
@@ -36,8 +36,8 @@ pub struct Interface {
     pub duplex: Option<&'static str>,
     /// True if the interface is administratively up.
     pub up: bool,
-    /// True if traffic on a default route leaves through the interface, or through a bridge, bond or
-    /// VLAN on top of it.
+    /// True if traffic on a default route leaves through the interface, or through a bridge, bond
+    /// or VLAN on top of it.
     pub default_route: bool,
     /// The numbers of queues.
     pub queues: Queues,
@@ -94,7 +94,7 @@ pub struct Parameter {
 
 impl Feature {
     pub(crate) fn new(name: String, active: bool, wanted: bool, changeable: bool) -> Self {
-        let meaning = meaning::feature(&name);
+        let meaning = descriptions::feature(&name);
         // A fixed feature cannot be requested, so its present state counts as wanted.
         Self { name, active, wanted: if changeable { wanted } else { active }, changeable, meaning }
     }
@@ -107,8 +107,8 @@ impl Interface {
         self.features.iter().find(|feature| feature.name == name)
     }
 
-    /// The present value of a key; for a feature, whether it is active. `None` if the interface does
-    /// not have the key.
+    /// The present value of a key; for a feature, whether it is active. `None` if the interface
+    /// does not have the key.
     #[must_use]
     pub fn value(&self, key: &Key) -> Option<Value> {
         if key.group == Group::Feature {
@@ -147,8 +147,8 @@ impl Interface {
     }
 }
 
-/// An interface like that of a good network adapter, for tests: 4 fixed features, coalescing, rings,
-/// a private flag.
+/// An interface like that of a good network adapter, for tests: 4 fixed features, coalescing,
+/// rings, a private flag.
 #[cfg(test)]
 pub(crate) fn sample() -> Interface {
     let feature = |(name, active, changeable): (&str, bool, bool)| {

@@ -3,15 +3,15 @@
 //!
 //! ```text
 //! session     begin: lock, save; apply; end: put back          restore
-//!   saved     the state before, in a file
-//!     private      a directory whose files are closed to others
+//!   saved_state   the state before, in a file
+//!     private_directory  a directory whose files are closed to others
 //!   change    carries out a plan and reports the result of each key
-//!     order        the requests, in an order that drivers accept
+//!     request_order   the requests, in an order that drivers accept
 //!     plan    what to change, in which order, and what cannot be changed
-//!       dependence   which features need which
+//!       dependencies which features need which
 //!       profile      named sets of settings
 //!       setting      KEY=VALUE
-//! interface   everything about an interface, with its meaning
+//! interface   everything about an interface, with descriptions
 //! kernel      ethtool netlink, rtnetlink
 //! ```
 //!
@@ -31,31 +31,31 @@
 //! # Ok::<(), seekwire_nic::Error>(())
 //! ```
 //!
-//! It changes only the given interface, and nothing that survives a restart of the host. It does not
-//! set addresses, routes, the MTU or the number of queues.
+//! It changes only the given interface, and nothing that survives a restart of the host. It does
+//! not set addresses, routes, the MTU or the number of queues.
 
 #![forbid(unsafe_code)]
 
 mod change;
-mod dependence;
+mod dependencies;
+mod descriptions;
 mod error;
 mod interface;
 mod kernel;
-mod meaning;
-mod order;
 mod plan;
-mod private;
+mod private_directory;
 mod profile;
-mod saved;
+mod request_order;
+mod saved_state;
 mod session;
 mod setting;
 
-pub use change::{Outcome, Report, Verdict};
+pub use change::{ChangeResult, KeyOutcome, Report};
 pub use error::Error;
 pub use interface::{Feature, Interface, Parameter, Queues};
 pub use kernel::{Kernel, Read};
-pub use plan::{Along, Fate, Item, Plan};
+pub use plan::{Fate, Item, Plan};
 pub use profile::Profile;
-pub use saved::{Saved, Store};
+pub use saved_state::{Saved, Store};
 pub use session::{Session, Terms, left_behind, restore};
-pub use setting::{Group, Key, ParseError, Setting, Value};
+pub use setting::{Group, Key, ParseError, Setting, SideEffect, Value};

@@ -1,15 +1,13 @@
-//! A plan of changes to an interface: which keys have their values already, which cannot be changed,
-//! which requests come first, and which other features change as a consequence.
+//! A plan of changes to an interface: which keys have their values already, which cannot be
+//! changed, which requests come first, and which other features change as a consequence.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
-
-use crate::dependence::{self, depth};
+use crate::dependencies::{self, depth};
 use crate::error::Error;
 use crate::interface::Interface;
-use crate::saved::Saved;
-use crate::setting::{Group, Key, Setting, Value};
+use crate::saved_state::Saved;
+use crate::setting::{Group, Key, Setting, SideEffect, Value};
 
 /// Changes to one interface, derived from its state at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +15,7 @@ pub struct Plan {
     /// Every requested key, in the order of the requests, and then the keys that those need.
     pub items: Vec<Item>,
     /// Other features that the kernel will switch because of these.
-    pub along: Vec<Along>,
+    pub along: Vec<SideEffect>,
 }
 
 /// The plan for one key.
@@ -52,17 +50,6 @@ pub enum Fate {
     Absent,
     /// The key cannot have that value, with the reason.
     Unfit(String),
-}
-
-/// A feature that changes without having been requested.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Along {
-    /// The feature.
-    pub key: Key,
-    /// The value before the change.
-    pub before: Value,
-    /// The value after the change.
-    pub after: Value,
 }
 
 /// Keys of one group that one request sets.
@@ -128,15 +115,15 @@ impl Plan {
     }
 
     /// The requests in the order in which they must be made. A feature is turned off before the
-    /// features that it needs and turned on after them. Features follow the flags and rings that may
-    /// decide which features exist. Coalescing numbers are set between switches that are turned off
-    /// and switches that are turned on.
+    /// features that it needs and turned on after them. Features follow the flags and rings that
+    /// may decide which features exist. Coalescing numbers are set between switches that are turned
+    /// off and switches that are turned on.
     pub(crate) fn stages(&self) -> Vec<Stage<'_>> {
         let mut stages: BTreeMap<(Group, isize), Vec<(&Item, Value)>> = BTreeMap::new();
         for item in &self.items {
             if let Some(value) = item.order {
                 let depth = depth(&item.key.name) as isize;
-                let place = match (item.key.group, value) {
+                let stage = match (item.key.group, value) {
                     (Group::Feature, Value::Switch(true)) => depth + 1,
                     (Group::Feature, _) => -depth,
                     // Several drivers accept no number while they adapt it themselves.
@@ -144,7 +131,7 @@ impl Plan {
                     (Group::Coalescing, Value::Switch(true)) => 1,
                     _ => 0,
                 };
-                stages.entry((item.key.group, place)).or_default().push((item, value));
+                stages.entry((item.key.group, stage)).or_default().push((item, value));
             }
         }
         stages.into_iter().map(|((group, _), values)| (group, values)).collect()
@@ -157,7 +144,7 @@ impl Plan {
 
     /// Adds the features that `feature` needs, unless they were requested.
     fn add_needs(&mut self, interface: &Interface, feature: &str) -> Result<(), Error> {
-        for group in dependence::needs(feature) {
+        for group in dependencies::needs(feature) {
             let will_be_on = |name: &str| match self.target(name) {
                 Some(target) => target,
                 None => interface
@@ -196,7 +183,7 @@ impl Plan {
 
     /// The features that the kernel will switch as a consequence. A driver may have further rules,
     /// which cannot be foreseen.
-    fn foresee(&self, interface: &Interface) -> Vec<Along> {
+    fn foresee(&self, interface: &Interface) -> Vec<SideEffect> {
         let wanted = |later: bool| -> BTreeMap<String, bool> {
             let features = interface.features.iter();
             let value = |feature: &crate::interface::Feature| {
@@ -205,7 +192,8 @@ impl Plan {
             };
             features.map(|feature| (feature.name.clone(), value(feature))).collect()
         };
-        let (now, later) = (dependence::resolve(wanted(false)), dependence::resolve(wanted(true)));
+        let (now, later) =
+            (dependencies::resolve(wanted(false)), dependencies::resolve(wanted(true)));
         let planned: BTreeSet<&str> =
             self.items.iter().map(|item| item.key.name.as_str()).collect();
         let others = interface.features.iter().filter(|feature| {
@@ -213,7 +201,7 @@ impl Plan {
             !planned.contains(name) && now[name] == feature.active && later[name] != feature.active
         });
         others
-            .map(|feature| Along {
+            .map(|feature| SideEffect {
                 key: Key::feature(feature.name.clone()),
                 before: Value::Switch(feature.active),
                 after: Value::Switch(!feature.active),

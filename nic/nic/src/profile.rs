@@ -20,8 +20,8 @@ pub enum Profile {
     Offload,
     /// Sends like `offload`; received packets are passed on at once, one by one.
     LowLatency,
-    /// As `offload`, and received packets are joined (GRO) and may wait for each other, depending on
-    /// the load.
+    /// As `offload`, and received packets are joined (GRO) and may wait for each other, depending
+    /// on the load.
     Throughput,
 }
 
@@ -110,8 +110,8 @@ impl FromStr for Profile {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let known = Self::ALL.into_iter().find(|profile| profile.name() == name);
-        known
+        let named = Self::ALL.into_iter().find(|profile| profile.name() == name);
+        named
             .ok_or_else(|| format!("no profile `{name}`: {}", Self::ALL.map(Self::name).join(", ")))
     }
 }

@@ -5,13 +5,13 @@ use crate::error::Error;
 use crate::interface::Interface;
 use crate::kernel::Kernel;
 use crate::plan::{Fate, Plan};
-use crate::saved::{Lock, Saved, Store};
+use crate::saved_state::{Lock, Saved, Store};
 use crate::setting::Key;
 
 /// How long settings stay, and what a session may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    /// True: settings stay until the session ends in any way. False: until [`restore`].
+    /// True: settings stay until the session ends for any reason. False: until [`restore`].
     pub hold: bool,
     /// True if an interface that carries the default route may be changed.
     pub default_route: bool,
@@ -25,7 +25,7 @@ pub struct Terms {
 /// next process.
 pub struct Session<'a> {
     kernel: &'a mut Kernel,
-    found: Interface,
+    interface: Interface,
     /// The state before the changes, which a session that holds restores.
     base: Saved,
     /// Where `base` is saved.
@@ -50,56 +50,58 @@ impl<'a> Session<'a> {
         name: &str,
         terms: Terms,
     ) -> Result<Self, Error> {
-        let found = kernel.interface(name)?;
-        if found.default_route && !terms.default_route {
-            return Err(Error::DefaultRoute(found.name));
+        let interface = kernel.interface(name)?;
+        if interface.default_route && !terms.default_route {
+            return Err(Error::DefaultRoute(interface.name));
         }
-        kernel.check_permission(&found.name, found.index)?;
-        let lock = store.lock(&found)?;
+        kernel.check_permission(&interface.name, interface.index)?;
+        let lock = store.lock(&interface)?;
         // The previous holder of the lock may have changed the interface.
-        let found = kernel.interface_at(found.index, &found.name)?;
+        let interface = kernel.interface_at(interface.index, &interface.name)?;
         let process = terms.hold.then(std::process::id);
         let held = store.held();
         // From now on, changes of a process that was killed before it undid them are permanent.
-        let stays = if terms.hold { None } else { held.load(&found)? };
-        let (saved, file) = match held.load(&found)? {
+        let stays = if terms.hold { None } else { held.load(&interface)? };
+        let (saved, file) = match held.load(&interface)? {
             Some(left) if terms.hold => (Some(left), held.clone()),
-            _ => match store.load(&found)? {
-                // The earlier changes stay and so does their saved state; this session restores to them.
+            _ => match store.load(&interface)? {
+                // The earlier changes stay and so does their saved state; this session restores to
+                // them.
                 Some(stays) if terms.hold && stays.process.is_none() => (None, held.clone()),
                 saved => (saved, store.clone()),
             },
         };
         let (mut base, file, is_unused) = match saved {
             None => {
-                let base = Saved::before_changes(&found, process);
+                let base = Saved::before_changes(&interface, process);
                 // A file from an earlier boot may exist.
-                file.remove(&found)?;
-                file.write(&found, &base, true)?;
+                file.remove(&interface)?;
+                file.write(&interface, &base, true)?;
                 (base, file, true)
             }
-            // Its process has died, since it does not hold the lock: the saved state is the original.
+            // Its process has died, since it does not hold the lock: the saved state is the
+            // original.
             Some(saved) if saved.process.is_some() => {
                 let mut base = saved;
                 base.process = process;
-                file.write(&found, &base, false)?;
+                file.write(&interface, &base, false)?;
                 (base, file, false)
             }
             Some(saved) => (saved, file, false),
         };
         if let Some(stays) = stays {
             if base.note_all_of(&stays) {
-                file.write(&found, &base, false)?;
+                file.write(&interface, &base, false)?;
             }
-            held.remove(&found)?;
+            held.remove(&interface)?;
         }
-        Ok(Self { kernel, found, base, file, is_unused, hold: terms.hold, _lock: lock })
+        Ok(Self { kernel, interface, base, file, is_unused, hold: terms.hold, _lock: lock })
     }
 
     /// The interface as it was when the session began.
     #[must_use]
     pub fn interface(&self) -> &Interface {
-        &self.found
+        &self.interface
     }
 
     /// Reads the present state of the interface, to plan from. The interface is found even if it
@@ -109,7 +111,7 @@ impl<'a> Session<'a> {
     ///
     /// [`Error::Gone`], [`Error::Detached`], [`Error::Kernel`].
     pub fn now(&mut self) -> Result<Interface, Error> {
-        now(self.kernel, &self.found.name, &self.base)
+        now(self.kernel, &self.interface.name, &self.base)
     }
 
     /// Carries out a plan. The report lists the keys that were refused; the others are changed.
@@ -135,7 +137,11 @@ impl<'a> Session<'a> {
 
     /// Saves the keys to the disk before the kernel changes them.
     fn note<'k>(&mut self, keys: impl IntoIterator<Item = (&'k Key, bool)>) -> Result<(), Error> {
-        if self.base.note(keys) { self.file.write(&self.found, &self.base, false) } else { Ok(()) }
+        if self.base.note(keys) {
+            self.file.write(&self.interface, &self.base, false)
+        } else {
+            Ok(())
+        }
     }
 
     /// Ends the session: one that holds restores the state that it found, any other leaves the
@@ -158,7 +164,7 @@ impl<'a> Session<'a> {
         if !std::mem::take(&mut self.hold) {
             return Ok(None);
         }
-        let report = back(self.kernel, &self.found.name, &self.base)?;
+        let report = back(self.kernel, &self.interface.name, &self.base)?;
         if report.is_complete() {
             self.forget()?;
         }
@@ -166,7 +172,7 @@ impl<'a> Session<'a> {
     }
 
     fn forget(&self) -> Result<(), Error> {
-        self.file.remove(&self.found)
+        self.file.remove(&self.interface)
     }
 }
 
@@ -177,36 +183,37 @@ impl Drop for Session<'_> {
     }
 }
 
-/// Restores the state that an interface had before it was first changed, except for keys that others
-/// have changed since, and removes the saved state if everything was restored. If a session that
-/// held the interface on top of permanent changes was killed, this restores the permanent changes;
-/// a second call restores the original state.
+/// Restores the state that an interface had before it was first changed, except for keys that
+/// others have changed since, and removes the saved state if everything was restored. If a session
+/// that held the interface on top of permanent changes was killed, this restores the permanent
+/// changes; a second call restores the original state.
 ///
 /// # Errors
 ///
 /// [`Error::NothingSaved`]; [`Error::Busy`]: a process that holds the settings restores them when it ends; others as
 /// [`Session::begin`].
 pub fn restore(kernel: &mut Kernel, store: &Store, name: &str) -> Result<Report, Error> {
-    let found = kernel.interface(name)?;
+    let interface = kernel.interface(name)?;
     // Without a saved state, taking the lock is pointless and perhaps not permitted.
     let held = store.held();
-    match held.load(&found).and_then(|top| Ok(top.or(store.load(&found)?))) {
-        Ok(None) => return Err(Error::NothingSaved(found.name)),
+    match held.load(&interface).and_then(|top| Ok(top.or(store.load(&interface)?))) {
+        Ok(None) => return Err(Error::NothingSaved(interface.name)),
         // The checks below report a missing permission.
         Ok(Some(_)) | Err(Error::Closed(_)) => {}
         Err(error) => return Err(error),
     }
-    kernel.check_permission(&found.name, found.index)?;
-    let _lock = store.lock(&found)?;
-    let (saved, file) = match held.load(&found)? {
+    kernel.check_permission(&interface.name, interface.index)?;
+    let _lock = store.lock(&interface)?;
+    let (saved, file) = match held.load(&interface)? {
         Some(saved) => (saved, &held),
-        None => {
-            (store.load(&found)?.ok_or_else(|| Error::NothingSaved(found.name.clone()))?, store)
-        }
+        None => (
+            store.load(&interface)?.ok_or_else(|| Error::NothingSaved(interface.name.clone()))?,
+            store,
+        ),
     };
-    let report = back(kernel, &found.name, &saved)?;
+    let report = back(kernel, &interface.name, &saved)?;
     if report.is_complete() {
-        file.remove(&found)?;
+        file.remove(&interface)?;
     }
     Ok(report)
 }

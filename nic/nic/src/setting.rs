@@ -111,6 +111,17 @@ pub struct Setting {
     pub required: bool,
 }
 
+/// A feature that changes without having been requested.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SideEffect {
+    /// The feature.
+    pub key: Key,
+    /// The value before the change.
+    pub before: Value,
+    /// The value after the change.
+    pub after: Value,
+}
+
 /// Reasons why a `KEY=VALUE` cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {

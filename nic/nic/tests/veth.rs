@@ -13,8 +13,8 @@ use std::time::Duration;
 use namespace::with_pair;
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 use seekwire_nic::{
-    Error, Interface, Kernel, Plan, Profile, Report, Session, Setting, Store, Terms, Value,
-    Verdict, left_behind, restore,
+    ChangeResult, Error, Interface, Kernel, Plan, Profile, Report, Session, Setting, Store, Terms,
+    Value, left_behind, restore,
 };
 use seekwire_testbed::Side;
 
@@ -74,7 +74,7 @@ fn an_interface_shows_its_switches() {
 }
 
 #[test]
-fn the_way_to_a_peer_is_known() {
+fn the_route_to_a_peer_is_known() {
     with_pair(|testbed| {
         let mut kernel = Kernel::open().unwrap();
         let far = testbed.end(Side::Far).address().into();
@@ -85,10 +85,10 @@ fn the_way_to_a_peer_is_known() {
         let error =
             kernel.interfaces_towards("192.0.2.1".parse().unwrap()).unwrap_err().to_string();
         assert!(error.contains("192.0.2.1") && error.contains("unreachable"), "{error}");
-        kernel.check_way("near", far).unwrap();
-        let error = kernel.check_way("lo", far).unwrap_err();
+        kernel.check_route("near", far).unwrap();
+        let error = kernel.check_route("lo", far).unwrap_err();
         assert!(matches!(&error, Error::OtherWay { by, .. } if by == "near"), "{error}");
-        let error = kernel.check_way("near", own).unwrap_err();
+        let error = kernel.check_route("near", own).unwrap_err();
         assert!(error.to_string().contains("reached by lo, not by near"), "{error}");
         assert!(
             kernel.interface("near").unwrap().address.is_some_and(|address| address.len() == 17)
@@ -113,8 +113,8 @@ fn every_profile_comes_true_and_the_first_state_comes_back() {
             let report = session.apply(&plan).unwrap();
             assert!(report.is_complete(), "{profile}: {report:#?}");
             let foreseen: Vec<_> = plan.along.iter().map(|along| &along.key).collect();
-            let found: Vec<_> = report.along.iter().map(|along| &along.key).collect();
-            assert_eq!(foreseen, found, "{profile}");
+            let changed: Vec<_> = report.along.iter().map(|along| &along.key).collect();
+            assert_eq!(foreseen, changed, "{profile}");
             let again = session.now().unwrap();
             assert!(Plan::new(&again, &profile.settings(&again)).unwrap().is_idle(), "{profile}");
             session.end().unwrap();
@@ -168,7 +168,7 @@ fn what_cannot_be_is_reported_and_the_rest_done() {
         let report =
             apply(&mut session, &["lro=on", "warp=on", "gso=off", "rx=on", "coalesce.rx-usecs=1"]);
         let verdicts: Vec<_> = report.outcomes.iter().map(|outcome| &outcome.result).collect();
-        use Verdict::{Absent, AlreadySo, Changed, Fixed};
+        use ChangeResult::{Absent, AlreadySo, Changed, Fixed};
         assert_eq!(verdicts, [&Fixed, &Absent, &Changed, &AlreadySo, &Absent]);
         assert!(!report.is_complete());
         assert!(!is_on(&session.now().unwrap(), "tx-generic-segmentation"));
@@ -280,7 +280,7 @@ fn a_device_of_another_kind_does_not_get_the_state_of_the_old_one() {
 }
 
 #[test]
-fn what_others_changed_meanwhile_stays_and_is_told() {
+fn foreign_changes_stay_and_are_reported() {
     with_pair(|_| {
         let (_directory, store) = store();
         let mut kernel = Kernel::open().unwrap();
@@ -324,15 +324,15 @@ fn who_comes_second_waits_and_plans_from_what_the_first_one_left() {
         let mut first = Session::begin(&mut kernel, &store, "near", HOLD).unwrap();
         apply(&mut first, &["tx=off"]);
         static WAITS: std::sync::Mutex<Option<mpsc::Sender<String>>> = std::sync::Mutex::new(None);
-        let (told, waits) = mpsc::channel();
-        *WAITS.lock().unwrap() = Some(told);
+        let (sender, waits) = mpsc::channel();
+        *WAITS.lock().unwrap() = Some(sender);
         std::thread::scope(|scope| {
             let second = scope.spawn(|| {
                 let begin = || {
                     let mut kernel = Kernel::open().unwrap();
                     let tell = |busy: &Error| {
-                        let told = WAITS.lock().unwrap().take().unwrap();
-                        told.send(busy.to_string()).unwrap();
+                        let sender = WAITS.lock().unwrap().take().unwrap();
+                        sender.send(busy.to_string()).unwrap();
                     };
                     let store = store.clone().waiting(Duration::from_secs(60), tell);
                     let session = Session::begin(&mut kernel, &store, "near", HOLD).unwrap();
@@ -340,8 +340,8 @@ fn who_comes_second_waits_and_plans_from_what_the_first_one_left() {
                 };
                 testbed.end(Side::Near).run(begin).unwrap()
             });
-            let told = waits.recv().unwrap();
-            assert!(told.contains(&format!("({})", std::process::id())), "{told}");
+            let message = waits.recv().unwrap();
+            assert!(message.contains(&format!("({})", std::process::id())), "{message}");
             first.end().unwrap();
             assert_eq!(second.join().unwrap(), near);
         });
@@ -392,7 +392,7 @@ fn a_refusal_for_lack_of_permission_is_that_of_a_key() {
         let report = apply(&mut session, &["rx=off", "tx=off", "gro=on"]);
         let missing: Vec<_> = report.missing().map(ToString::to_string).collect();
         assert_eq!(missing, ["rx-checksum", "rx-gro"], "{report:#?}");
-        let denied = Verdict::Refused("Operation not permitted".to_owned());
+        let denied = ChangeResult::Refused("Operation not permitted".to_owned());
         assert_eq!(report.outcomes[0].result, denied);
         let back = session.end().unwrap().unwrap();
         assert!(
@@ -546,8 +546,8 @@ fn a_default_route_by_next_hops_of_their_own_is_one_too() {
             };
             route("add");
             for name in ["near", "br0", "lo"] {
-                let found = kernel.interface(name).unwrap().default_route;
-                assert_eq!(found, name == carrier, "{name}, which should be {carrier}");
+                let is_default = kernel.interface(name).unwrap().default_route;
+                assert_eq!(is_default, name == carrier, "{name}, which should be {carrier}");
             }
             route("del");
         }

@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
 
 use netlink_bindings::rt_addr::{self, Ifaddrmsg};
@@ -12,8 +13,8 @@ use netlink_bindings::traits::NetlinkRequest;
 use netlink_socket2::NetlinkSocket;
 use rustix::io::Errno;
 
-use crate::End;
 use crate::error::Error;
+use crate::namespace::Namespace;
 
 /// IFF_UP of net_device_flags.
 const UP: u32 = 1;
@@ -36,44 +37,44 @@ const CAPABILITY: &str = "CAP_NET_ADMIN";
 const LAY: &str = "make a pair of veth interfaces";
 const LIMIT: &str = "limit the rate of an interface";
 
-/// Joins two new namespaces.
-pub(crate) fn lay(near: &End, far: &End) -> Result<(), Error> {
-    near.run(|| {
+/// Joins this thread's namespace to a second new one, which gets the end `far`.
+pub(crate) fn lay(near: &str, far: &str, far_namespace: &Namespace) -> Result<(), Error> {
+    let run = || -> io::Result<()> {
         let mut socket = NetlinkSocket::new();
         let mut request =
             rt_link::Request::new().set_create().set_excl().op_newlink_do(&Ifinfomsg::new());
-        request
-            .encode()
-            .push_ifname_bytes(near.interface.as_bytes())
-            .nested_linkinfo()
-            .push_kind(c"veth");
-        order(&mut socket, &request).map_err(|source| error(LAY, "veth", source))?;
+        request.encode().push_ifname_bytes(near.as_bytes()).nested_linkinfo().push_kind(c"veth");
+        order(&mut socket, &request)?;
         // The bindings cannot name the other end, so the kernel has chosen its name.
-        let other = index("veth0").map_err(|source| error(LAY, "veth", source))?;
+        let other = index("veth0")?;
         let mut request = rt_link::Request::new().op_setlink_do(&header(other, 0));
-        let descriptor = far.namespace.file().as_raw_fd().unsigned_abs();
-        request.encode().push_net_ns_fd(descriptor).push_ifname_bytes(far.interface.as_bytes());
-        order(&mut socket, &request).map_err(|source| error(LAY, "veth", source))
-    })??;
-    for end in [near, far] {
-        end.run(|| switch_on(end))?.map_err(|source| error(LAY, "veth", source))?;
-    }
-    Ok(())
+        let descriptor = far_namespace.file().as_raw_fd().unsigned_abs();
+        request.encode().push_net_ns_fd(descriptor).push_ifname_bytes(far.as_bytes());
+        order(&mut socket, &request)
+    };
+    run().map_err(|source| error(LAY, "veth", source))
 }
 
-/// Sets up the address and links of an end in its namespace.
-fn switch_on(end: &End) -> io::Result<()> {
-    let mut socket = NetlinkSocket::new();
-    let index = index(end.interface)?;
-    let header =
-        Ifaddrmsg { ifa_family: IPV4, ifa_prefixlen: PREFIX, ifa_index: index, ..Ifaddrmsg::new() };
-    let mut request = rt_addr::Request::new().set_create().set_excl().op_newaddr_do(&header);
-    request.encode().push_local(end.address.into()).push_address(end.address.into());
-    order(&mut socket, &request)?;
-    for index in [LOOPBACK, index] {
-        order(&mut socket, &rt_link::Request::new().op_setlink_do(&self::header(index, UP)))?;
-    }
-    Ok(())
+/// Sets up the address and links of an end in this thread's namespace.
+pub(crate) fn switch_on(interface: &str, address: Ipv4Addr) -> Result<(), Error> {
+    let run = || -> io::Result<()> {
+        let mut socket = NetlinkSocket::new();
+        let index = index(interface)?;
+        let header = Ifaddrmsg {
+            ifa_family: IPV4,
+            ifa_prefixlen: PREFIX,
+            ifa_index: index,
+            ..Ifaddrmsg::new()
+        };
+        let mut request = rt_addr::Request::new().set_create().set_excl().op_newaddr_do(&header);
+        request.encode().push_local(address.into()).push_address(address.into());
+        order(&mut socket, &request)?;
+        for index in [LOOPBACK, index] {
+            order(&mut socket, &rt_link::Request::new().op_setlink_do(&self::header(index, UP)))?;
+        }
+        Ok(())
+    };
+    run().map_err(|source| error(LAY, "veth", source))
 }
 
 /// Limits the rate of an interface of this thread's namespace; 0 removes the limit.

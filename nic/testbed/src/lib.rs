@@ -61,8 +61,8 @@ pub enum Side {
 /// them.
 #[derive(Debug)]
 pub struct Testbed {
-    near: End,
-    far: End,
+    near: TestHost,
+    far: TestHost,
 }
 
 impl Testbed {
@@ -73,15 +73,18 @@ impl Testbed {
     /// [`Error::NotPermitted`] names the capability that is missing; [`Error::Unsupported`]: no veth interfaces in this
     /// kernel; [`Error::System`].
     pub fn new() -> Result<Self, Error> {
-        let near = End::new("near", Ipv4Addr::new(198, 18, 0, 1))?;
-        let far = End::new("far", Ipv4Addr::new(198, 18, 0, 2))?;
-        cable::lay(&near, &far)?;
+        let near = TestHost::new("near", Ipv4Addr::new(198, 18, 0, 1))?;
+        let far = TestHost::new("far", Ipv4Addr::new(198, 18, 0, 2))?;
+        near.run(|| cable::lay(near.interface, far.interface, &far.namespace))??;
+        for end in [&near, &far] {
+            end.run(|| cable::switch_on(end.interface, end.address))??;
+        }
         Ok(Self { near, far })
     }
 
     /// One of the ends.
     #[must_use]
-    pub fn end(&self, side: Side) -> &End {
+    pub fn end(&self, side: Side) -> &TestHost {
         match side {
             Side::Near => &self.near,
             Side::Far => &self.far,
@@ -91,13 +94,13 @@ impl Testbed {
 
 /// A network namespace with one end of the cable. Can be used by several threads at once.
 #[derive(Debug)]
-pub struct End {
+pub struct TestHost {
     namespace: Namespace,
     interface: &'static str,
     address: Ipv4Addr,
 }
 
-impl End {
+impl TestHost {
     /// `address` belongs to 198.18.0.0/15, which is reserved for benchmarks (RFC 2544).
     fn new(interface: &'static str, address: Ipv4Addr) -> Result<Self, Error> {
         Ok(Self { namespace: Namespace::new()?, interface, address })

@@ -337,19 +337,19 @@ mod tests {
 
     #[test]
     fn the_first_version_is_found_where_it_has_the_controller() {
-        let found =
+        let hierarchy =
             Hierarchy::find(V1, "4:cpu,cpuacct:/user.slice\n1:cpuset:/\n0::/user.slice\n").unwrap();
         let group = PathBuf::from("/sys/fs/cgroup/cpu,cpuacct/user.slice");
-        assert_eq!(found, Hierarchy { version: Version::One, parents: vec![group] });
-        let found = Hierarchy::find(V1, "4:cpu,cpuacct:/\n0::/\n").unwrap();
-        assert_eq!(found.parents, [PathBuf::from("/sys/fs/cgroup/cpu,cpuacct")]);
+        assert_eq!(hierarchy, Hierarchy { version: Version::One, parents: vec![group] });
+        let hierarchy = Hierarchy::find(V1, "4:cpu,cpuacct:/\n0::/\n").unwrap();
+        assert_eq!(hierarchy.parents, [PathBuf::from("/sys/fs/cgroup/cpu,cpuacct")]);
     }
 
     #[test]
     fn a_container_sees_its_own_part() {
         let mounts = "33 30 0:29 /docker/1 /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n";
-        let found = Hierarchy::find(mounts, "4:cpu:/docker/1/job\n").unwrap();
-        assert_eq!(found.parents, [PathBuf::from("/sys/fs/cgroup/cpu/job")]);
+        let hierarchy = Hierarchy::find(mounts, "4:cpu:/docker/1/job\n").unwrap();
+        assert_eq!(hierarchy.parents, [PathBuf::from("/sys/fs/cgroup/cpu/job")]);
         assert_eq!(Hierarchy::find(mounts, "4:cpu:/elsewhere\n"), None);
     }
 
@@ -363,11 +363,11 @@ mod tests {
         fs::write(group.join("cgroup.subtree_control"), "memory\n").unwrap();
         let mounts =
             format!("30 25 0:26 / {} rw - cgroup2 cgroup2 rw,nsdelegate\n", root.display());
-        let found = Hierarchy::find(&mounts, "0::/user.slice/session.scope\n");
+        let hierarchy = Hierarchy::find(&mounts, "0::/user.slice/session.scope\n");
         fs::remove_dir_all(&root).unwrap();
-        let found = found.unwrap();
+        let hierarchy = hierarchy.unwrap();
         assert_eq!(
-            found,
+            hierarchy,
             Hierarchy { version: Version::Two, parents: vec![root.join("user.slice"), root] }
         );
     }

@@ -110,15 +110,15 @@ fn bucket(testbed: &Testbed) -> Option<u64> {
         let mut socket = NetlinkSocket::new();
         let request = tc::Request::new().op_getqdisc_dump(&Tcmsg::new());
         let mut replies = socket.request(&request).unwrap();
-        let mut found = None;
+        let mut rate_found = None;
         while let Some(reply) = replies.recv() {
             let (_, attributes) = reply.unwrap();
             if let Ok(OptionsMsg::Tbf(options)) = attributes.get_options() {
                 let rate = u64::from(options.get_parms().unwrap().rate.rate);
-                found = Some(options.get_rate64().unwrap_or(rate));
+                rate_found = Some(options.get_rate64().unwrap_or(rate));
             }
         }
-        found
+        rate_found
     })
     .unwrap()
 }

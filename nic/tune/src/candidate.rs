@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use seekwire_nic::{Fate, Interface, Key, Outcome, Plan, Profile, Setting, Value, Verdict};
+use seekwire_nic::{ChangeResult, Fate, Interface, Key, KeyOutcome, Plan, Profile, Setting, Value};
 
 /// Maximum number of candidates that are tried besides the first ones.
 pub(crate) const NEIGHBOURS: usize = 6;
@@ -33,8 +33,8 @@ pub(crate) struct Candidate {
 
 impl Candidate {
     /// Returns `None` if the settings conflict.
-    fn new(found: &Interface, name: String, settings: &[Setting]) -> Option<Self> {
-        let plan = Plan::new(found, settings).ok()?;
+    fn new(original: &Interface, name: String, settings: &[Setting]) -> Option<Self> {
+        let plan = Plan::new(original, settings).ok()?;
         let planned = plan.items.iter().filter(|item| item.fate == Fate::Change);
         let planned = planned.map(|item| (item.key.clone(), item.target));
         let along = plan.along.iter().map(|along| (along.key.clone(), along.after));
@@ -51,9 +51,9 @@ impl Candidate {
     }
 
     /// Removes changes that the driver refused from the candidate.
-    pub(crate) fn learn(&mut self, outcomes: &[Outcome]) {
+    pub(crate) fn learn(&mut self, outcomes: &[KeyOutcome]) {
         for outcome in outcomes {
-            if let Verdict::Refused(reason) = &outcome.result {
+            if let ChangeResult::Refused(reason) = &outcome.result {
                 if self.changes.remove(&outcome.key).is_some() {
                     self.refused.push(format!("{}={}: {reason}", outcome.key, outcome.target));
                 }
@@ -63,7 +63,7 @@ impl Candidate {
 }
 
 /// The original settings, and then the profiles. Equal settings are one candidate.
-pub(crate) fn first(found: &Interface) -> Vec<Candidate> {
+pub(crate) fn first(original: &Interface) -> Vec<Candidate> {
     let as_found = Candidate {
         names: vec!["as found".to_owned()],
         changes: BTreeMap::new(),
@@ -72,10 +72,10 @@ pub(crate) fn first(found: &Interface) -> Vec<Candidate> {
     let mut candidates = vec![as_found];
     for profile in Profile::ALL {
         if let Some(candidate) =
-            Candidate::new(found, profile.to_string(), &profile.settings(found))
+            Candidate::new(original, profile.to_string(), &profile.settings(original))
         {
-            match candidates.iter_mut().find(|known| known.changes == candidate.changes) {
-                Some(known) => known.names.extend(candidate.names),
+            match candidates.iter_mut().find(|other| other.changes == candidate.changes) {
+                Some(same) => same.names.extend(candidate.names),
                 None => candidates.push(candidate),
             }
         }
@@ -85,9 +85,9 @@ pub(crate) fn first(found: &Interface) -> Vec<Candidate> {
 
 /// Candidates that differ from `base` by one setting and equal none of the `known` ones.
 pub(crate) fn neighbours(
-    found: &Interface,
+    original: &Interface,
     base: &Candidate,
-    known: &[Candidate],
+    candidates: &[Candidate],
 ) -> Vec<Candidate> {
     let switches =
         SWITCHES.iter().flat_map(|name| ["on", "off"].map(|value| format!("{name}={value}")));
@@ -100,8 +100,8 @@ pub(crate) fn neighbours(
         let mut settings = restoring(&base.changes);
         settings.push(Setting { required: false, ..setting });
         let name = format!("{}, {text}", base.names[0]);
-        let Some(candidate) = Candidate::new(found, name, &settings) else { continue };
-        if !known.iter().chain(&neighbours).any(|known| known.changes == candidate.changes) {
+        let Some(candidate) = Candidate::new(original, name, &settings) else { continue };
+        if !candidates.iter().chain(&neighbours).any(|other| other.changes == candidate.changes) {
             neighbours.push(candidate);
         }
     }
@@ -112,13 +112,13 @@ pub(crate) fn neighbours(
 /// The settings that lead from any candidate to `candidate`, with a value for each key that any of
 /// them changes.
 pub(crate) fn settings(
-    found: &Interface,
+    original: &Interface,
     candidate: &Candidate,
     all: &[Candidate],
 ) -> Vec<Setting> {
     let mut values: BTreeMap<Key, Value> = BTreeMap::new();
     for key in all.iter().flat_map(|other| other.changes.keys()) {
-        values.extend(found.value(key).map(|value| (key.clone(), value)));
+        values.extend(original.value(key).map(|value| (key.clone(), value)));
     }
     values.extend(candidate.changes.clone());
     restoring(&values)
@@ -186,8 +186,8 @@ pub(crate) mod tests {
 
     #[test]
     fn what_comes_to_the_same_is_one_candidate() {
-        let found = sample();
-        let candidates = first(&found);
+        let original = sample();
+        let candidates = first(&original);
         let names: Vec<_> = candidates.iter().map(Candidate::name).collect();
         assert_eq!(
             names,
@@ -199,11 +199,11 @@ pub(crate) mod tests {
 
     #[test]
     fn each_state_can_be_reached_from_any_other() {
-        let found = sample();
-        let candidates = first(&found);
-        let keys = settings(&found, &candidates[0], &candidates).len();
+        let original = sample();
+        let candidates = first(&original);
+        let keys = settings(&original, &candidates[0], &candidates).len();
         for candidate in &candidates {
-            let settings = settings(&found, candidate, &candidates);
+            let settings = settings(&original, candidate, &candidates);
             assert_eq!(settings.len(), keys);
             assert!(settings.iter().all(|setting| !setting.required));
             for (key, value) in &candidate.changes {
@@ -212,24 +212,24 @@ pub(crate) mod tests {
                 );
             }
         }
-        let back = settings(&found, &candidates[0], &candidates);
-        assert!(back.iter().all(|setting| found.value(&setting.key) == Some(setting.value)));
+        let back = settings(&original, &candidates[0], &candidates);
+        assert!(back.iter().all(|setting| original.value(&setting.key) == Some(setting.value)));
     }
 
     #[test]
     fn neighbours_differ_by_one_setting_and_are_new() {
-        let found = sample();
-        let mut known = first(&found);
+        let original = sample();
+        let mut candidates = first(&original);
         let names = |all: &[Candidate]| all.iter().map(Candidate::name).collect::<Vec<_>>();
-        let around = neighbours(&found, &known[0], &known);
+        let around = neighbours(&original, &candidates[0], &candidates);
         // rx-usecs=0 by itself is low-latency.
         let expected = ["gro=on", "tso=off", "gso=off", "coalesce.rx-usecs=80"];
         assert_eq!(names(&around), expected.map(|change| format!("as found, {change}")));
         assert!(around.len() <= NEIGHBOURS && around.iter().all(|one| one.changes.len() == 1));
-        known.extend(around);
-        assert!(neighbours(&found, &known[0], &known).is_empty());
+        candidates.extend(around);
+        assert!(neighbours(&original, &candidates[0], &candidates).is_empty());
         // No segmentation without what it needs.
-        let around = neighbours(&found, &known[1], &known);
+        let around = neighbours(&original, &candidates[1], &candidates);
         assert_eq!(
             names(&around),
             ["baseline, gro=on", "baseline, coalesce.rx-usecs=0", "baseline, coalesce.rx-usecs=80"]

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use seekwire_gauge::{Kind, Load, Reading, Test};
+use seekwire_gauge::{Load, Reading, Test, TestKind};
 use serde::Serialize;
 
 /// The quantity to improve.
@@ -37,13 +37,13 @@ impl Goal {
         }
     }
 
-    /// The tests of the goal, each taking `slot`. `sizes`, unless empty, replaces the default message
-    /// sizes.
+    /// The tests of the goal, each taking `slot`. `sizes`, unless empty, replaces the default
+    /// message sizes.
     pub(crate) fn tests(self, sizes: &[usize], slot: Duration) -> Vec<Test> {
         // One size fits into a packet; the other takes a dozen, where offloads begin to matter.
         const REQUESTS: [usize; 2] = [64, 16 << 10];
         const STREAMS: [usize; 1] = [64 << 10];
-        let of = |kind: Kind, usual: &[usize]| -> Vec<Test> {
+        let of = |kind: TestKind, usual: &[usize]| -> Vec<Test> {
             let sizes = if sizes.is_empty() { usual } else { sizes };
             let warm_up = slot / 5;
             let test = |size: &usize| Test { warm_up, ..Test::new(kind, *size, slot - warm_up) };
@@ -51,11 +51,11 @@ impl Goal {
         };
         let mut tests = Vec::new();
         if matches!(self, Self::Latency | Self::Mixed) {
-            tests.extend(of(Kind::RequestResponse, &REQUESTS));
+            tests.extend(of(TestKind::RequestResponse, &REQUESTS));
         }
         if !matches!(self, Self::Latency) {
-            tests.extend(of(Kind::Stream, &STREAMS));
-            tests.extend(of(Kind::StreamBack, &STREAMS));
+            tests.extend(of(TestKind::Stream, &STREAMS));
+            tests.extend(of(TestKind::StreamBack, &STREAMS));
         }
         tests
     }
@@ -85,8 +85,8 @@ impl FromStr for Goal {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let known = Self::ALL.into_iter().find(|goal| goal.name() == name);
-        known.ok_or_else(|| format!("no goal `{name}`: {}", Self::ALL.map(Self::name).join(", ")))
+        let named = Self::ALL.into_iter().find(|goal| goal.name() == name);
+        named.ok_or_else(|| format!("no goal `{name}`: {}", Self::ALL.map(Self::name).join(", ")))
     }
 }
 
@@ -160,22 +160,22 @@ fn geometric_mean(values: &[f64]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use seekwire_gauge::Machine;
+    use seekwire_gauge::CpuTimes;
 
     #[test]
     fn each_goal_measures_what_it_needs() {
         let slot = Duration::from_millis(100);
-        let kinds = |goal: Goal, sizes: &[usize]| -> Vec<(Kind, usize)> {
+        let kinds = |goal: Goal, sizes: &[usize]| -> Vec<(TestKind, usize)> {
             goal.tests(sizes, slot).iter().map(|test| (test.kind, test.size)).collect()
         };
         assert_eq!(
             kinds(Goal::Latency, &[]),
-            [(Kind::RequestResponse, 64), (Kind::RequestResponse, 16384)]
+            [(TestKind::RequestResponse, 64), (TestKind::RequestResponse, 16384)]
         );
-        assert_eq!(kinds(Goal::Cpu, &[7]), [(Kind::Stream, 7), (Kind::StreamBack, 7)]);
+        assert_eq!(kinds(Goal::Cpu, &[7]), [(TestKind::Stream, 7), (TestKind::StreamBack, 7)]);
         assert_eq!(
             kinds(Goal::Throughput, &[]),
-            [(Kind::Stream, 65536), (Kind::StreamBack, 65536)]
+            [(TestKind::Stream, 65536), (TestKind::StreamBack, 65536)]
         );
         assert_eq!(kinds(Goal::Mixed, &[]).len(), 4);
         assert!(Goal::Mixed.tests(&[], slot).iter().all(|test| test.time + test.warm_up == slot));
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn cpu_time_is_that_of_all_processors() {
         let machine =
-            Machine { user: 0.1, system: 0.2, softirq: 0.2, idle: 0.5, stolen: 0.0, cpus: 4 };
+            CpuTimes { user: 0.1, system: 0.2, softirq: 0.2, idle: 0.5, stolen: 0.0, cpus: 4 };
         let load = Load { seconds: 2.0, user: 0.5, system: 0.5, machine: Some(machine) };
         assert!((cpu_seconds(&load) - 4.0).abs() < 1e-9);
         assert_eq!(cpu_seconds(&Load { machine: None, ..load }), 1.0);

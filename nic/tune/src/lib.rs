@@ -5,10 +5,10 @@
 //! search       applies settings, measures them, and reports the result
 //!   candidate  the settings to try: the original ones, the profiles, neighbours of the best
 //!   race       which candidate is next, which one is out, when the race is decided
-//!   looks      when candidates are compared, and the probability of error of each comparison
+//!   alpha_spending  when candidates are compared, and the probability of error of each comparison
 //!   interval   the ratio of two candidates and its confidence interval
 //!   goal       the measurements, and when a result is better
-//! lasting      how to make settings last
+//! persistent   how to make settings last
 //!   link_file    the file of systemd that configures the interface
 //! ```
 //!
@@ -17,13 +17,13 @@
 
 #![forbid(unsafe_code)]
 
+mod alpha_spending;
 mod candidate;
 mod error;
 mod goal;
 mod interval;
-mod lasting;
 mod link_file;
-mod looks;
+mod persistent;
 mod race;
 mod search;
 #[cfg(test)]
@@ -32,6 +32,8 @@ mod simulation;
 pub use error::Error;
 pub use goal::{Figures, Goal};
 pub use interval::Interval;
-pub use lasting::Lasting;
 pub use link_file::LinkFile;
-pub use search::{End, Options, Outcome, Progress, Tried, candidates, search};
+pub use persistent::Lasting;
+pub use search::{
+    CandidateReport, CandidateResult, Progress, SearchOptions, SearchResult, candidates, search,
+};

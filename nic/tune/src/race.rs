@@ -7,8 +7,8 @@
 //! confidence is enough, because losing a good candidate is a pity but not an error. To claim that
 //! one is better than the original settings, intervals that hold simultaneously are needed.
 
+use crate::alpha_spending::{Look, Looks};
 use crate::interval::Interval;
-use crate::looks::{Look, Looks};
 
 /// Candidates whose ratio is significantly within this factor count as equally good.
 const MARGIN: f64 = 1.02;
@@ -67,8 +67,8 @@ impl Race {
             self.waiting = running;
             self.waiting.insert(0, 0);
             // The order alternates, so that a drift affects all candidates equally. The very first
-            // measurement is of the original settings: a failure can be blamed on other settings only
-            // if these work.
+            // measurement is of the original settings: a failure can be blamed on other settings
+            // only if these work.
             if self.round % 2 != 0 {
                 self.waiting.reverse();
             }
@@ -131,7 +131,7 @@ impl Race {
     pub(crate) fn leader(&self) -> usize {
         let gains = self.running().into_iter().filter_map(|candidate| {
             let pairs = self.pairs(candidate, 0);
-            let mean = pairs.iter().map(|(one, found)| (one / found).ln()).sum::<f64>()
+            let mean = pairs.iter().map(|(one, other)| (one / other).ln()).sum::<f64>()
                 / pairs.len() as f64;
             (pairs.len() >= Looks::rounds(0)).then_some((candidate, mean))
         });

@@ -10,18 +10,19 @@ use crate::candidate::{self, Candidate, NEIGHBOURS};
 use crate::error::Error;
 use crate::goal::{Figures, Goal};
 use crate::interval::Interval;
-use crate::lasting::Lasting;
 use crate::link_file::LinkFile;
+use crate::persistent::Lasting;
 use crate::race::Race;
 
-/// Number of rounds for which the time is divided, for the first candidates and for those that join.
+/// Number of rounds for which the time is divided, for the first candidates and for those that
+/// join.
 const ROUNDS: u32 = 12;
 /// Shortest and longest duration of one test.
 const SLOT: [Duration; 2] = [Duration::from_millis(40), Duration::from_secs(1)];
 
 /// Goal, duration and parameters of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct SearchOptions {
     /// The quantity to improve.
     pub goal: Goal,
     /// Time for all measurements together. Only the last measurement may exceed it.
@@ -70,7 +71,7 @@ pub enum Progress<'a> {
 
 /// The result of a search.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Outcome {
+pub struct SearchResult {
     /// The interface.
     pub interface: String,
     /// The quantity to improve.
@@ -84,9 +85,9 @@ pub struct Outcome {
     /// [`Interval::CONFIDENCE`].
     pub confidence: f64,
     /// All candidates; the first one has the original settings.
-    pub candidates: Vec<Tried>,
-    /// Number of the best candidate: among those still running, the one with the largest significant
-    /// gain; if none has one, a dropped candidate that has.
+    pub candidates: Vec<CandidateReport>,
+    /// Number of the best candidate: among those still running, the one with the largest
+    /// significant gain; if none has one, a dropped candidate that has.
     pub best: usize,
     /// Number of the candidate to use: the best one if it is significantly better than the original
     /// settings, else 0.
@@ -97,7 +98,7 @@ pub struct Outcome {
 
 /// One candidate and its result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Tried {
+pub struct CandidateReport {
     /// The names of the candidate.
     pub name: String,
     /// Differences from the original settings, as KEY=VALUE for `seekwire nic apply`.
@@ -112,19 +113,19 @@ pub struct Tried {
     /// enough.
     pub against_found: Option<Interval>,
     /// How the race ended for the candidate.
-    pub end: End,
+    pub end: CandidateResult,
 }
 
 /// How the race ended for a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum End {
+pub enum CandidateResult {
     /// The candidate is the best one.
     Best,
     /// The candidate cannot be distinguished from the best one, at least not yet.
     Open,
-    /// The candidate was dropped because it seemed worse than the leader at that time, with a single
-    /// 99 % interval. For the original settings: the best candidate is significantly better.
+    /// The candidate was dropped because it seemed worse than the leader at that time, with a
+    /// single 99 % interval. For the original settings: the best candidate is significantly better.
     Worse,
     /// The candidate could not be measured.
     Failed,
@@ -132,12 +133,15 @@ pub enum End {
 
 /// The names of the first candidates of a search, and their changes as KEY=VALUE.
 #[must_use]
-pub fn candidates(found: &Interface) -> Vec<(String, Vec<String>)> {
-    candidate::first(found).iter().map(|candidate| (candidate.name(), changes(candidate))).collect()
+pub fn candidates(original: &Interface) -> Vec<(String, Vec<String>)> {
+    candidate::first(original)
+        .iter()
+        .map(|candidate| (candidate.name(), changes(candidate)))
+        .collect()
 }
 
-/// Searches for the best settings of the session's interface. It leaves the interface in the state of
-/// some candidate, so the session should be one that holds.
+/// Searches for the best settings of the session's interface. It leaves the interface in the state
+/// of some candidate, so the session should be one that holds.
 ///
 /// # Errors
 ///
@@ -146,12 +150,12 @@ pub fn candidates(found: &Interface) -> Vec<(String, Vec<String>)> {
 pub fn search(
     session: &mut Session<'_>,
     client: &mut Client,
-    options: &Options,
+    options: &SearchOptions,
     interrupted: &dyn Fn() -> bool,
     tell: &mut dyn FnMut(&Progress<'_>),
-) -> Result<Outcome, Error> {
-    let found = session.now()?;
-    let candidates = candidate::first(&found);
+) -> Result<SearchResult, Error> {
+    let original = session.now()?;
+    let candidates = candidate::first(&original);
     // Candidates that join run together with the best one and the original settings.
     let [first, late] =
         [candidates.len(), NEIGHBOURS + 2].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
@@ -164,7 +168,7 @@ pub fn search(
         race: Race::new(candidates.len(), NEIGHBOURS),
         figures: vec![Vec::new(); candidates.len()],
         candidates,
-        found,
+        original,
         goal: options.goal,
         tests,
         start: Instant::now(),
@@ -186,13 +190,13 @@ fn is_of_all(error: &seekwire_gauge::Error) -> bool {
 }
 
 /// Duration of one test if a candidate's turn takes `turn`.
-fn slot(options: &Options, turn: Duration) -> Duration {
+fn slot(options: &SearchOptions, turn: Duration) -> Duration {
     let tests = options.goal.tests(&options.sizes, SLOT[1]).len();
     (turn / u32::try_from(tests).unwrap_or(u32::MAX).max(1)).clamp(SLOT[0], SLOT[1])
 }
 
 struct Search {
-    found: Interface,
+    original: Interface,
     candidates: Vec<Candidate>,
     race: Race,
     /// Measured figures by candidate.
@@ -291,7 +295,8 @@ impl Search {
         if number != 0 {
             self.changed = Some(number);
         }
-        let settings = candidate::settings(&self.found, &self.candidates[number], &self.candidates);
+        let settings =
+            candidate::settings(&self.original, &self.candidates[number], &self.candidates);
         let plan = Plan::new(&session.now()?, &settings)?;
         let report = session.apply(&plan)?;
         self.candidates[number].learn(&report.outcomes);
@@ -301,7 +306,7 @@ impl Search {
     /// Lets the neighbours of the leader join.
     fn widen(&mut self, tell: &mut dyn FnMut(&Progress<'_>)) {
         let base = &self.candidates[self.race.leader()];
-        let neighbours = candidate::neighbours(&self.found, base, &self.candidates);
+        let neighbours = candidate::neighbours(&self.original, base, &self.candidates);
         if !neighbours.is_empty() {
             tell(&Progress::Trying(neighbours.iter().map(Candidate::name).collect()));
         }
@@ -313,7 +318,7 @@ impl Search {
         }
     }
 
-    fn outcome(self, is_decided: bool) -> Result<Outcome, Error> {
+    fn outcome(self, is_decided: bool) -> Result<SearchResult, Error> {
         if self.figures[0].is_empty() {
             return Err(Error::Nothing);
         }
@@ -321,7 +326,7 @@ impl Search {
         let recommended = if self.race.is_better(best) { best } else { 0 };
         let tried = |number: usize| {
             let candidate = &self.candidates[number];
-            Tried {
+            CandidateReport {
                 name: candidate.name(),
                 changes: changes(candidate),
                 refused: candidate.refused.clone(),
@@ -332,8 +337,8 @@ impl Search {
             }
         };
         let changes = &self.candidates[recommended].changes;
-        Ok(Outcome {
-            interface: self.found.name.clone(),
+        Ok(SearchResult {
+            interface: self.original.name.clone(),
             goal: self.goal,
             rounds: self.race.rounds(),
             seconds: self.start.elapsed().as_secs_f64(),
@@ -342,19 +347,20 @@ impl Search {
             candidates: (0..self.candidates.len()).map(tried).collect(),
             best,
             recommended,
-            lasting: (!changes.is_empty())
-                .then(|| Lasting::of(&self.found, changes, LinkFile::of(&self.found).as_ref())),
+            lasting: (!changes.is_empty()).then(|| {
+                Lasting::of(&self.original, changes, LinkFile::of(&self.original).as_ref())
+            }),
         })
     }
 
-    fn end(&self, number: usize, best: usize) -> End {
+    fn end(&self, number: usize, best: usize) -> CandidateResult {
         match number {
-            _ if number == best => End::Best,
-            _ if self.race.has_failed(number) => End::Failed,
+            _ if number == best => CandidateResult::Best,
+            _ if self.race.has_failed(number) => CandidateResult::Failed,
             _ if self.race.is_worse(number) || number == 0 && self.race.is_better(best) => {
-                End::Worse
+                CandidateResult::Worse
             }
-            _ => End::Open,
+            _ => CandidateResult::Open,
         }
     }
 }

@@ -90,9 +90,9 @@ fn what_is_much_better_is_recommended_nearly_always() {
     for better in [2, FIRST + 3] {
         let worth = |candidate| if candidate == better { 1.3 } else { 1.0 };
         let searches = 200;
-        let found = (0..searches)
+        let count = (0..searches)
             .filter(|_| recommended(&mut random, PLANNED, 0.04, worth) == better)
             .count();
-        assert!(found * 10 >= searches * 8, "{better}: {found} of {searches}");
+        assert!(count * 10 >= searches * 8, "{better}: {count} of {searches}");
     }
 }

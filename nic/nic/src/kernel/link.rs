@@ -7,7 +7,7 @@ use netlink_bindings::ethtool;
 use netlink_bindings::rt_link::{self, Ifinfomsg, IterableLinkAttrs};
 use netlink_bindings::utils::ErrorContext;
 
-use super::{COMPACT, Kernel, Refusal, command};
+use super::{COMPACT, Kernel, Refusal, Which, command};
 
 /// IFF_UP of net_device_flags.
 const UP: u32 = 1;
@@ -15,14 +15,6 @@ const UP: u32 = 1;
 const SKIP_STATS: u32 = 1 << 3;
 /// Longest name, without the terminator (IFNAMSIZ).
 const LONGEST_NAME: usize = 15;
-
-/// Identifies an interface.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Which<'a> {
-    /// The name, or an alternative one.
-    Name(&'a str),
-    Index(u32),
-}
 
 /// The attributes of an interface in rtnetlink.
 #[derive(Debug, Default)]

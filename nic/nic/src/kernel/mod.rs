@@ -52,7 +52,6 @@ use rustix::io::Errno;
 use crate::error::Error;
 use crate::interface::Interface;
 use crate::setting::{Group, Value};
-use link::Which;
 
 /// ETHTOOL_FLAG_COMPACT_BITSETS: words instead of a list with names. Lists of all features do not
 /// fit into one reply.
@@ -60,10 +59,18 @@ const COMPACT: u32 = 1;
 /// ETHTOOL_FLAG_OMIT_REPLY.
 const OMIT_REPLY: u32 = 2;
 
-/// The way to the kernel, for the network namespace of the thread that opened it. Not for several
-/// threads at once.
+/// The connection to the kernel, for the network namespace of the thread that opened it. Not for
+/// several threads at once.
 pub struct Kernel {
     socket: NetlinkSocket,
+}
+
+/// Identifies an interface.
+#[derive(Debug, Clone, Copy)]
+enum Which<'a> {
+    /// The name, or an alternative one.
+    Name(&'a str),
+    Index(u32),
 }
 
 /// The name of an interface, and what was read about it or why not.

@@ -75,34 +75,34 @@ impl Kernel {
         &mut self,
         hops: &BTreeSet<u32>,
     ) -> Result<Option<BTreeSet<u32>>, Refusal> {
-        let mut known = BTreeMap::new();
+        let mut by_number = BTreeMap::new();
         let mut replies = self.socket.request(&Dump)?;
         while let Some(reply) = replies.recv() {
             match reply {
-                Ok(hop) => known.extend(hop),
+                Ok(hop) => by_number.extend(hop),
                 Err(_) => return Ok(None),
             }
         }
-        Ok(interfaces(hops, &known))
+        Ok(interfaces(hops, &by_number))
     }
 }
 
-fn interfaces(hops: &BTreeSet<u32>, known: &BTreeMap<u32, NextHop>) -> Option<BTreeSet<u32>> {
-    let mut found = BTreeSet::new();
+fn interfaces(hops: &BTreeSet<u32>, by_number: &BTreeMap<u32, NextHop>) -> Option<BTreeSet<u32>> {
+    let mut interfaces = BTreeSet::new();
     // Members of groups are no groups.
     for hop in hops {
-        let members = match known.get(hop)? {
+        let members = match by_number.get(hop)? {
             NextHop::Group(members) => members.as_slice(),
             _ => std::slice::from_ref(hop),
         };
         for member in members {
-            match known.get(member)? {
-                NextHop::Interface(interface) => drop(found.insert(*interface)),
+            match by_number.get(member)? {
+                NextHop::Interface(interface) => drop(interfaces.insert(*interface)),
                 NextHop::Group(_) | NextHop::Nowhere => {}
             }
         }
     }
-    Some(found)
+    Some(interfaces)
 }
 
 #[cfg(test)]
@@ -111,13 +111,13 @@ mod tests {
 
     #[test]
     fn what_is_not_known_may_be_anywhere() {
-        let known = BTreeMap::from([
+        let by_number = BTreeMap::from([
             (1, NextHop::Interface(7)),
             (2, NextHop::Nowhere),
             (3, NextHop::Group(vec![1, 2])),
             (4, NextHop::Group(vec![9])),
         ]);
-        let to = |hops: &[u32]| interfaces(&hops.iter().copied().collect(), &known);
+        let to = |hops: &[u32]| interfaces(&hops.iter().copied().collect(), &by_number);
         assert_eq!(to(&[1, 2]), Some(BTreeSet::from([7])));
         assert_eq!(to(&[3]), Some(BTreeSet::from([7])));
         assert_eq!(to(&[4]), None);

@@ -29,12 +29,12 @@ macro_rules! parameters {
     ($read:ident $answer:ident, $write:ident $request:ident;
      $($name:literal $get:ident $push:ident $value:ident $(max $maximum:ident)?, $meaning:literal;)*) => {
         fn $read(answer: &$answer<'_>) -> Vec<Parameter> {
-            let mut found = Vec::new();
+            let mut parameters = Vec::new();
             $(if let Ok(raw) = answer.$get() {
                 let maximum = None $(.or(answer.$maximum().ok()))?;
-                found.push(Parameter { name: $name.to_owned(), value: $value(raw), maximum, meaning: $meaning });
+                parameters.push(Parameter { name: $name.to_owned(), value: $value(raw), maximum, meaning: $meaning });
             })*
-            found
+            parameters
         }
 
         fn $write<P: Pusher>(request: $request<P>, name: &str, value: Value) -> Result<$request<P>, Refusal> {
@@ -111,10 +111,15 @@ parameters! {
 }
 
 fn read_channels(answer: &IterableChannels<'_>) -> Vec<Parameter> {
-    let mut found = Vec::new();
+    let mut parameters = Vec::new();
     let mut add = |name: &str, count, maximum, meaning| {
         if let Ok(count) = count {
-            found.push(Parameter { name: name.to_owned(), value: number(count), maximum, meaning });
+            parameters.push(Parameter {
+                name: name.to_owned(),
+                value: number(count),
+                maximum,
+                meaning,
+            });
         }
     };
     let meaning = "interrupts that each serve a queue in both directions: up to one for each CPU";
@@ -127,7 +132,7 @@ fn read_channels(answer: &IterableChannels<'_>) -> Vec<Parameter> {
         answer.get_other_max().ok(),
         "interrupts for events of the link",
     );
-    found
+    parameters
 }
 
 impl Kernel {

@@ -43,7 +43,7 @@ impl Kernel {
         }
         if !hops.is_empty() {
             match self.behind_next_hops(&hops)? {
-                Some(found) => carriers.extend(found),
+                Some(interfaces) => carriers.extend(interfaces),
                 None => return Ok(true),
             }
         }
@@ -73,12 +73,12 @@ impl Kernel {
     /// # Errors
     ///
     /// [`Error::OtherWay`]; those of [`Kernel::interfaces_towards`].
-    pub fn check_way(&mut self, interface: &str, peer: IpAddr) -> Result<(), Error> {
-        let ways = self.interfaces_towards(peer)?;
-        if ways.iter().any(|way| way == interface) {
+    pub fn check_route(&mut self, interface: &str, peer: IpAddr) -> Result<(), Error> {
+        let interfaces = self.interfaces_towards(peer)?;
+        if interfaces.iter().any(|other| other == interface) {
             return Ok(());
         }
-        let by = ways.into_iter().next().unwrap_or_else(|| "no interface".to_owned());
+        let by = interfaces.into_iter().next().unwrap_or_else(|| "no interface".to_owned());
         Err(Error::OtherWay { peer, interface: interface.to_owned(), by })
     }
 
@@ -100,7 +100,7 @@ impl Kernel {
 /// Down from bridges, bonds and VLANs to what they stand on.
 fn below(mut carriers: BTreeSet<u32>, links: &[Link]) -> BTreeSet<u32> {
     loop {
-        let known = carriers.len();
+        let before = carriers.len();
         for link in links {
             if link.master.is_some_and(|master| carriers.contains(&master)) {
                 carriers.insert(link.index);
@@ -109,7 +109,7 @@ fn below(mut carriers: BTreeSet<u32>, links: &[Link]) -> BTreeSet<u32> {
                 carriers.extend(link.below);
             }
         }
-        if carriers.len() == known {
+        if carriers.len() == before {
             return carriers;
         }
     }
@@ -118,16 +118,16 @@ fn below(mut carriers: BTreeSet<u32>, links: &[Link]) -> BTreeSet<u32> {
 /// The interfaces of RTA_MULTIPATH: `struct rtnexthop`s (linux/rtnetlink.h), each followed by its
 /// attributes.
 fn next_hops(mut hops: &[u8]) -> Vec<u32> {
-    let mut found = Vec::new();
+    let mut numbers = Vec::new();
     while let [low, high, _flags, _weight, a, b, c, d, ..] = *hops {
-        found.push(u32::from_ne_bytes([a, b, c, d]));
+        numbers.push(u32::from_ne_bytes([a, b, c, d]));
         let length = usize::from(u16::from_ne_bytes([low, high])).next_multiple_of(4);
         match hops.get(length..) {
             Some(rest) if length >= 8 => hops = rest,
             _ => break,
         }
     }
-    found
+    numbers
 }
 
 #[cfg(test)]

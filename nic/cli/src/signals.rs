@@ -26,7 +26,8 @@ impl Signals {
         Ok(Self(signals.context("cannot catch signals")?))
     }
 
-    /// Runs `command` to its end and returns its exit status. Without a command, waits for a signal.
+    /// Runs `command` to its end and returns its exit status. Without a command, waits for a
+    /// signal.
     pub(crate) fn hold(mut self, command: &[OsString]) -> Result<Option<ExitCode>> {
         let Some((program, arguments)) = command.split_first() else {
             seekwire_program::tell(format_args!("seekwire: held until interrupted (^C)"));

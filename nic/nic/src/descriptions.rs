@@ -112,7 +112,7 @@ const FEATURES: &[(&str, &str)] = &[
 pub(crate) fn feature(name: &str) -> &'static str {
     FEATURES
         .iter()
-        .find(|(known, _)| *known == name)
+        .find(|(other, _)| *other == name)
         .map_or("not known here: see the documentation of the driver", |(_, meaning)| meaning)
 }
 

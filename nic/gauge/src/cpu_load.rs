@@ -20,17 +20,17 @@ pub struct Load {
     /// The same in kernel mode.
     pub system: f64,
     /// CPU use of the whole host. `None` if `/proc/stat` cannot be read or not one tick has passed.
-    pub machine: Option<Machine>,
+    pub machine: Option<CpuTimes>,
 }
 
 /// CPU use of a whole host; each part is a fraction (0 to 1) of the time of all CPUs together.
 ///
 /// The kernel measures `idle` with a clock and counts the others in ticks of usually 10 ms, which a
-/// sleeping CPU does not get. Work in short bursts between sleeps is therefore in none of the parts:
-/// it is the difference of their sum to 1.
+/// sleeping CPU does not get. Work in short bursts between sleeps is therefore in none of the
+/// parts: it is the difference of their sum to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Machine {
+pub struct CpuTimes {
     /// Time in programs.
     pub user: f64,
     /// Time in the kernel on behalf of programs.
@@ -67,7 +67,7 @@ impl Load {
     }
 }
 
-impl Machine {
+impl CpuTimes {
     /// The fraction of the time that was neither idle nor stolen. It also contains work in short
     /// bursts.
     #[must_use]
@@ -154,7 +154,7 @@ impl Ticks {
     }
 
     /// CPU use from these ticks to `end`, `seconds` later.
-    fn until(&self, end: &Self, seconds: f64) -> Option<Machine> {
+    fn until(&self, end: &Self, seconds: f64) -> Option<CpuTimes> {
         // Idle and iowait of a CPU may go backwards (proc(5)).
         let passed: [u64; 8] =
             std::array::from_fn(|part| end.parts[part].saturating_sub(self.parts[part]));
@@ -163,7 +163,7 @@ impl Ticks {
         let all = all.max(counted as f64);
         let [user, nice, system, idle, iowait, irq, softirq, steal] = passed;
         let fraction = |ticks: u64| ticks as f64 / all;
-        (counted > 0).then(|| Machine {
+        (counted > 0).then(|| CpuTimes {
             user: fraction(user + nice),
             system: fraction(system),
             softirq: fraction(irq + softirq),
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_not_plausible() {
         let machine =
-            Machine { user: 0.5, system: 0.5, softirq: 0.0, idle: 0.0, stolen: 0.0, cpus: 2 };
+            CpuTimes { user: 0.5, system: 0.5, softirq: 0.0, idle: 0.0, stolen: 0.0, cpus: 2 };
         let good = Load { seconds: 1.0, user: 0.5, system: 0.0, machine: Some(machine) };
         assert!(good.is_plausible());
         for bad in [
@@ -243,8 +243,8 @@ mod tests {
             Load { seconds: f64::NAN, ..good },
             Load { user: -1.0, ..good },
             Load { system: f64::INFINITY, ..good },
-            Load { machine: Some(Machine { user: 1.5, ..machine }), ..good },
-            Load { machine: Some(Machine { cpus: 0, ..machine }), ..good },
+            Load { machine: Some(CpuTimes { user: 1.5, ..machine }), ..good },
+            Load { machine: Some(CpuTimes { cpus: 0, ..machine }), ..good },
         ] {
             assert!(!bad.is_plausible(), "{bad:?}");
         }

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
+use crate::early_stop::EarlyStop;
 use crate::error::Error;
 use crate::limits::ANSWER_LIMIT;
 use crate::pattern::Pattern;
-use crate::test::{Kind, Test};
-use crate::watch::Watch;
+use crate::test::{Test, TestKind};
 
 /// Buffer size of the receiver of a stream, in bytes.
 const BULK: usize = 128 << 10;
@@ -20,7 +20,7 @@ const BULK: usize = 128 << 10;
 const LONGEST: u64 = 100_000_000_000;
 
 /// One end of a data connection.
-pub(crate) struct Flow<'a, W> {
+pub(crate) struct Transfer<'a, W> {
     stream: &'a TcpStream,
     pattern: Pattern,
     size: usize,
@@ -31,11 +31,11 @@ pub(crate) struct Flow<'a, W> {
     sent: AtomicU64,
 }
 
-impl<'a, W: Watch> Flow<'a, W> {
+impl<'a, W: EarlyStop> Transfer<'a, W> {
     pub(crate) fn new(stream: &'a TcpStream, test: &Test, watch: W) -> io::Result<Self> {
         stream.set_read_timeout(Some(W::SLICE))?;
         stream.set_write_timeout(Some(W::SLICE))?;
-        stream.set_nodelay(test.kind == Kind::RequestResponse)?;
+        stream.set_nodelay(test.kind == TestKind::RequestResponse)?;
         let pattern = Pattern::new(test.size.max(BULK));
         let [received, sent] = [AtomicU64::new(0), AtomicU64::new(0)];
         Ok(Self { stream, pattern, size: test.size, verify: test.verify, watch, received, sent })
@@ -53,12 +53,12 @@ impl<'a, W: Watch> Flow<'a, W> {
 
     /// Runs the server's part until the client ends its direction or `stop` is set, and then shuts
     /// the connection down.
-    pub(crate) fn serve(&self, kind: Kind, stop: &AtomicBool) -> Result<(), Error> {
+    pub(crate) fn serve(&self, kind: TestKind, stop: &AtomicBool) -> Result<(), Error> {
         let mut buffer = self.buffer(kind);
         let served = match kind {
-            Kind::RequestResponse => self.respond(&mut buffer),
-            Kind::Stream => self.drain(&mut buffer),
-            Kind::StreamBack => self.pour(|| !stop.load(Ordering::Relaxed)),
+            TestKind::RequestResponse => self.respond(&mut buffer),
+            TestKind::Stream => self.drain(&mut buffer),
+            TestKind::StreamBack => self.pour(|| !stop.load(Ordering::Relaxed)),
         };
         // The client waits for the end of stream. After an error, both directions end.
         let how = if served.is_ok() { Shutdown::Write } else { Shutdown::Both };
@@ -70,7 +70,7 @@ impl<'a, W: Watch> Flow<'a, W> {
     /// `round_trips`, if given.
     pub(crate) fn drive(
         &self,
-        kind: Kind,
+        kind: TestKind,
         time: Duration,
         round_trips: Option<&mut Histogram<u64>>,
     ) -> Result<Duration, Error> {
@@ -81,9 +81,9 @@ impl<'a, W: Watch> Flow<'a, W> {
         let is_early = || start.elapsed() < time;
         let mut buffer = self.buffer(kind);
         match kind {
-            Kind::RequestResponse => self.request(start, time, &mut buffer, round_trips)?,
-            Kind::Stream => self.pour(is_early)?,
-            Kind::StreamBack => {
+            TestKind::RequestResponse => self.request(start, time, &mut buffer, round_trips)?,
+            TestKind::Stream => self.pour(is_early)?,
+            TestKind::StreamBack => {
                 while self.receive_some(&mut buffer)? > 0 {
                     if !is_early() {
                         return Ok(start.elapsed());
@@ -100,8 +100,8 @@ impl<'a, W: Watch> Flow<'a, W> {
         self.drain(&mut vec![0; BULK])
     }
 
-    fn buffer(&self, kind: Kind) -> Vec<u8> {
-        vec![0; if kind == Kind::RequestResponse { self.size } else { BULK }]
+    fn buffer(&self, kind: TestKind) -> Vec<u8> {
+        vec![0; if kind == TestKind::RequestResponse { self.size } else { BULK }]
     }
 
     fn request(
@@ -232,7 +232,7 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
-    use crate::watch::{Caller, Closing};
+    use crate::early_stop::{Caller, Closing};
 
     #[test]
     fn one_who_is_never_silent_and_never_done_is_given_up() {
@@ -240,11 +240,11 @@ mod tests {
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();
         far.write_all(b"a bit").unwrap();
-        let test = Test::new(Kind::RequestResponse, 16, Duration::from_millis(1));
-        let flow = Flow::new(&near, &test, Closing).unwrap();
+        let test = Test::new(TestKind::RequestResponse, 16, Duration::from_millis(1));
+        let flow = Transfer::new(&near, &test, Closing).unwrap();
         assert_eq!(flow.receive_some(&mut [0; 2]).unwrap(), 2);
         let past = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
-        let late = || Flow::new(&near, &test, Caller::new(&|| false, past)).unwrap();
+        let late = || Transfer::new(&near, &test, Caller::new(&|| false, past)).unwrap();
         for late in [late().finish(), late().send_message()] {
             let error = late.unwrap_err().to_string();
             assert!(error.contains("far longer"), "{error}");
@@ -258,11 +258,11 @@ mod tests {
         // It neither reads nor writes.
         let (_far, _) = listener.accept().unwrap();
         let later = Instant::now() + Duration::from_secs(60);
-        for kind in [Kind::RequestResponse, Kind::Stream, Kind::StreamBack] {
+        for kind in [TestKind::RequestResponse, TestKind::Stream, TestKind::StreamBack] {
             let test = Test::new(kind, 1 << 20, Duration::from_secs(60));
             let asked = Cell::new(0);
             let interrupted = || asked.replace(asked.get() + 1) > 1;
-            let flow = Flow::new(&near, &test, Caller::new(&interrupted, later)).unwrap();
+            let flow = Transfer::new(&near, &test, Caller::new(&interrupted, later)).unwrap();
             let error = flow.drive(kind, test.time, None).unwrap_err();
             assert!(matches!(error, Error::Interrupted) && asked.get() == 3, "{kind}: {error}");
         }

@@ -1,11 +1,14 @@
-//! Lists interfaces that were changed and not restored, for `seekwire doctor`.
+//! Restores an interface at the end of a session, and reports those that were not restored: one
+//! before it is changed, and all for `seekwire doctor`.
 
 use std::io::Write;
 
-use anyhow::Result;
-use seekwire_nic::{Error, Kernel, Store, left_behind};
+use anyhow::{Context, Result, bail};
+use seekwire_nic::{Error, Interface, Kernel, Session, Store, left_behind};
 use seekwire_program::standard;
 use serde::Serialize;
+
+use crate::render;
 
 #[derive(Serialize)]
 struct Finding {
@@ -74,4 +77,49 @@ fn look(store: &Store) -> Result<Finding, Error> {
             format!("{} restores the original settings", restore(left)),
         ),
     })
+}
+
+/// Reports a process that died while it held the interface, or a saved state that cannot be read.
+/// A missing permission to read it is not reported: without it, the interface cannot be changed
+/// either, and that error follows.
+pub(crate) fn tell_of_left_behind(store: &Store, interface: &Interface) {
+    match left_behind(store, interface) {
+        Ok(None) | Err(Error::Closed(_)) => {}
+        Ok(Some(process)) => seekwire_program::tell(format_args!(
+            "seekwire: {name}: process {process} changed it and ended without restoring it; \
+             run `seekwire nic restore {name}`",
+            name = interface.name
+        )),
+        Err(error) => seekwire_program::tell(format_args!("seekwire: {error}")),
+    }
+}
+
+/// Ends a session that holds the interface `name`. Returns the name that it has now.
+///
+/// # Errors
+///
+/// Not everything could be restored. This error overrides any other exit status.
+pub(crate) fn put_back(session: Session<'_>, name: &str) -> Result<String> {
+    let back = session.end();
+    let back = back.with_context(|| {
+        format!("cannot restore {name}; `seekwire nic restore {name}` tries again")
+    })?;
+    let Some(back) = back else { return Ok(name.to_owned()) };
+    let now = back.interface.clone();
+    if now != name {
+        seekwire_program::tell(format_args!("seekwire: {name} is called {now} now"));
+    }
+    for other in &back.others {
+        seekwire_program::tell(format_args!(
+            "seekwire: {now}: {} was {}, and somebody else has made it {}: left as it is",
+            other.key, other.before, other.after
+        ));
+    }
+    if !back.is_complete() {
+        seekwire_program::tell(render::report(&now, &back).trim_end());
+        let missing: Vec<String> = back.missing().map(ToString::to_string).collect();
+        let missing = missing.join(", ");
+        bail!("{now} is not fully restored: {missing}; `seekwire nic restore {now}` tries again");
+    }
+    Ok(now)
 }

@@ -3,8 +3,8 @@
 //! Each interface has one file, `netns-COOKIE-if-INDEX.json`, in `/run/seekwire/nic` or another
 //! [`private`](crate::private) directory. `/run` belongs to the host, not to a user, and is emptied
 //! when the host starts, when the settings of interfaces are also lost. The kernel never reuses the
-//! cookie of a namespace; it gives an index to another interface only on request, and renaming keeps
-//! the index.
+//! cookie of a namespace; it gives an index to another interface only on request, and renaming
+//! keeps the index.
 //!
 //! A second file, `..-held.json`, exists while a session holds an interface that an earlier session
 //! has changed permanently: the end of the hold restores the permanent changes.
@@ -26,9 +26,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::interface::{Interface, Parameter};
-use crate::plan::Along;
-use crate::private::Directory;
-use crate::setting::{Group, Key, Value};
+use crate::private_directory::Directory;
+use crate::setting::{Group, Key, SideEffect, Value};
 
 /// Version of the file format. Files of another version are refused.
 const LAYOUT: u32 = 1;
@@ -156,12 +155,12 @@ impl Saved {
         let Some(own) = &mut self.own else { return false };
         let mut is_new = false;
         for (key, is_asked) in keys {
-            let known = own.entry(key.to_string()).or_insert_with(|| {
+            let is_listed = own.entry(key.to_string()).or_insert_with(|| {
                 is_new = true;
                 is_asked
             });
-            is_new |= is_asked && !*known;
-            *known |= is_asked;
+            is_new |= is_asked && !*is_listed;
+            *is_listed |= is_asked;
         }
         is_new
     }
@@ -196,14 +195,14 @@ impl Saved {
     }
 
     /// The keys whose values differ from the saved ones and that are not to be restored.
-    pub(crate) fn others(&self, now: &Interface) -> Vec<Along> {
+    pub(crate) fn others(&self, now: &Interface) -> Vec<SideEffect> {
         let features = self
             .features
             .iter()
             .map(|(name, then)| (Key::feature(name.clone()), Value::Switch(then.active)));
         let differing = features.chain(self.parameters()).filter_map(|(key, before)| {
             let after = now.value(&key).filter(|after| *after != before)?;
-            (!self.owns(&key, now)).then_some(Along { key, before, after })
+            (!self.owns(&key, now)).then_some(SideEffect { key, before, after })
         });
         differing.collect()
     }
@@ -277,11 +276,16 @@ impl Store {
     /// The environment variable that names another directory.
     pub const VARIABLE: &str = "SEEKWIRE_NIC_STATE";
     /// How long to wait for a lock by default: longer than the slowest driver takes for a change.
-    pub const PATIENCE: Duration = Duration::from_secs(30);
+    pub const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
     /// A store in `directory`, which is created when needed.
     pub fn at(directory: impl Into<PathBuf>) -> Self {
-        Self { directory: directory.into(), layer: "", patience: Self::PATIENCE, waiting: |_| {} }
+        Self {
+            directory: directory.into(),
+            layer: "",
+            patience: Self::LOCK_TIMEOUT,
+            waiting: |_| {},
+        }
     }
 
     /// Waits up to `patience` for another process that changes the interface, and calls `waiting`

@@ -4,13 +4,13 @@ use std::path::Path;
 
 use seekwire_nic::Report;
 use seekwire_program::table::{self, Align};
-use seekwire_tune::{End, Figures, Interval, Outcome, Tried};
+use seekwire_tune::{CandidateReport, CandidateResult, Figures, Interval, SearchResult};
 
 use crate::render;
 
 /// The table, the result, and what to do next.
 pub(crate) fn result(
-    outcome: &Outcome,
+    outcome: &SearchResult,
     applied: Option<&Report>,
     written: Option<&Path>,
 ) -> String {
@@ -68,11 +68,11 @@ pub(crate) fn candidates(candidates: &[(String, Vec<String>)]) -> String {
 /// The measured figures on one line.
 pub(crate) fn line(measured: &Figures) -> String {
     let names = ["one way ", "p99 ", "", ""];
-    let known = names
+    let shown = names
         .iter()
         .zip(figures(measured))
         .filter_map(|(name, figure)| Some(format!("{name}{}", figure?)));
-    known.collect::<Vec<_>>().join(", ")
+    shown.collect::<Vec<_>>().join(", ")
 }
 
 /// One-way latency, its 99th percentile, throughput, CPU time; empty if not measured.
@@ -86,7 +86,7 @@ fn figures(figures: &Figures) -> [Option<String>; 4] {
     ]
 }
 
-fn table(outcome: &Outcome) -> String {
+fn table(outcome: &SearchResult) -> String {
     const COLUMNS: [(&str, Align); 8] = [
         ("CANDIDATE", Align::Left),
         ("ONE WAY", Align::Right),
@@ -97,7 +97,7 @@ fn table(outcome: &Outcome) -> String {
         ("ROUNDS", Align::Right),
         ("RESULT", Align::Left),
     ];
-    let row = |tried: &Tried| {
+    let row = |tried: &CandidateReport| {
         let mut row = vec![tried.name.clone()];
         row.extend(figures(&tried.figures).map(|figure| figure.unwrap_or_else(|| "-".to_owned())));
         row.push(tried.against_found.as_ref().map_or_else(|| "-".to_owned(), times));
@@ -108,14 +108,14 @@ fn table(outcome: &Outcome) -> String {
     table::layout(&COLUMNS, &outcome.candidates.iter().map(row).collect::<Vec<_>>())
 }
 
-fn end(tried: &Tried) -> String {
+fn end(tried: &CandidateReport) -> String {
     let end = match tried.end {
-        End::Best => "best",
-        End::Open => "as good as the best, as far as measured",
+        CandidateResult::Best => "best",
+        CandidateResult::Open => "as good as the best, as far as measured",
         // The original settings run to the end.
-        End::Worse if tried.changes.is_empty() => "worse",
-        End::Worse => "dropped, seemed worse",
-        End::Failed => "could not be measured",
+        CandidateResult::Worse if tried.changes.is_empty() => "worse",
+        CandidateResult::Worse => "dropped, seemed worse",
+        CandidateResult::Failed => "could not be measured",
     };
     match tried.refused.as_slice() {
         [] => end.to_owned(),
@@ -137,8 +137,8 @@ fn note(confidence: f64) -> String {
     )
 }
 
-fn judgement(outcome: &Outcome) -> String {
-    let Outcome { interface, goal, rounds, seconds, .. } = outcome;
+fn judgement(outcome: &SearchResult) -> String {
+    let SearchResult { interface, goal, rounds, seconds, .. } = outcome;
     let best = &outcome.candidates[outcome.best];
     let gain = best.against_found.as_ref().map(times).unwrap_or_default();
     let how = if outcome.is_decided { "decided" } else { "time over" };

@@ -84,10 +84,10 @@ impl Display for Event<'_> {
 }
 
 /// State shared by the threads of one server.
-pub(crate) struct Shared<'a> {
+pub(crate) struct ServerState<'a> {
     pub(crate) limits: Limits,
     pub(crate) tell: &'a (dyn Fn(Event<'_>) + Sync),
-    pub(crate) strangers: AtomicUsize,
+    pub(crate) unauthenticated: AtomicUsize,
     pub(crate) clients: AtomicUsize,
     pub(crate) tests: AtomicUsize,
     pub(crate) next: AtomicU64,
@@ -95,18 +95,19 @@ pub(crate) struct Shared<'a> {
     pub(crate) open: Arc<Mutex<BTreeMap<u64, TcpStream>>>,
     /// Tokens of expected data connections, and the sessions that wait for them. `None` once the
     /// server has stopped.
-    pub(crate) expected: Mutex<Option<BTreeMap<String, Arc<Handover<Open>>>>>,
+    pub(crate) expected: Mutex<Option<BTreeMap<String, Arc<Handover<OpenConnection>>>>>,
 }
 
-impl Shared<'_> {
-    /// Routes the data connection that presents `token` to `waiting`, until [`Shared::unexpect`].
-    pub(crate) fn expect(&self, token: &str, waiting: Arc<Handover<Open>>) {
+impl ServerState<'_> {
+    /// Routes the data connection that presents `token` to `waiting`, until
+    /// [`ServerState::unexpect`].
+    pub(crate) fn expect(&self, token: &str, waiting: Arc<Handover<OpenConnection>>) {
         if let Some(expected) = &mut *locked(&self.expected) {
             expected.insert(token.to_owned(), waiting);
         }
     }
 
-    pub(crate) fn unexpect(&self, token: &str) -> Option<Arc<Handover<Open>>> {
+    pub(crate) fn unexpect(&self, token: &str) -> Option<Arc<Handover<OpenConnection>>> {
         locked(&self.expected).as_mut()?.remove(token)
     }
 
@@ -130,10 +131,10 @@ pub(crate) struct Permit<'a>(&'a AtomicUsize);
 
 impl<'a> Permit<'a> {
     pub(crate) fn of(count: &'a AtomicUsize, most: usize) -> Option<Self> {
-        let taken = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
+        let added = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
             (now < most).then_some(now + 1)
         });
-        taken.ok().map(|_| Self(count))
+        added.ok().map(|_| Self(count))
     }
 }
 
@@ -144,21 +145,21 @@ impl Drop for Permit<'_> {
 }
 
 /// A connection that is shut down when the server stops.
-pub(crate) struct Open {
+pub(crate) struct OpenConnection {
     pub(crate) stream: TcpStream,
     all: Arc<Mutex<BTreeMap<u64, TcpStream>>>,
     number: u64,
 }
 
-impl Open {
-    pub(crate) fn new(shared: &Shared<'_>, stream: TcpStream) -> io::Result<Self> {
+impl OpenConnection {
+    pub(crate) fn new(shared: &ServerState<'_>, stream: TcpStream) -> io::Result<Self> {
         let number = shared.next.fetch_add(1, Ordering::Relaxed);
         locked(&shared.open).insert(number, stream.try_clone()?);
         Ok(Self { stream, all: Arc::clone(&shared.open), number })
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         locked(&self.all).remove(&self.number);
     }

@@ -11,7 +11,7 @@ use crate::limits::{ANSWER_LIMIT, GLANCE};
 pub(crate) type Interrupted<'a> = &'a dyn Fn() -> bool;
 
 /// A check for an early end, made by the thread that moves the bytes.
-pub(crate) trait Watch {
+pub(crate) trait EarlyStop {
     /// Timeout of one call on the connection; [`ANSWER_LIMIT`] is a multiple of it.
     const SLICE: Duration;
 
@@ -22,7 +22,7 @@ pub(crate) trait Watch {
 /// The check of a server, which ends a test by shutting its connection down.
 pub(crate) struct Closing;
 
-impl Watch for Closing {
+impl EarlyStop for Closing {
     const SLICE: Duration = ANSWER_LIMIT;
 
     fn look(&self) -> Result<(), Error> {
@@ -45,7 +45,7 @@ impl<'a> Caller<'a> {
     }
 }
 
-impl Watch for Caller<'_> {
+impl EarlyStop for Caller<'_> {
     const SLICE: Duration = GLANCE;
 
     fn look(&self) -> Result<(), Error> {

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use rustix::io::Errno;
 
 use super::*;
-use crate::change::{self, Report, Verdict};
+use crate::change::{self, ChangeResult, Report};
 use crate::interface::{Parameter, sample};
 use crate::profile::Profile;
-use crate::saved::Saved;
+use crate::saved_state::Saved;
 use crate::setting::Setting;
 
 /// Numbers by name; a switch is 0 or 1.
@@ -228,22 +228,22 @@ fn value<'a>(interface: &'a Interface, name: &str) -> &'a Value {
 fn every_driver_comes_back_from_what_is_set_for_latency() {
     for driver in &DRIVERS {
         let mut fake = Fake::new(driver);
-        let found = fake.is.clone();
-        let settings = Profile::LowLatency.settings(&found);
-        let plan = Plan::new(&found, &settings).unwrap();
-        let report = change::apply(&mut fake, &found, &plan).unwrap();
+        let original = fake.is.clone();
+        let settings = Profile::LowLatency.settings(&original);
+        let plan = Plan::new(&original, &settings).unwrap();
+        let report = change::apply(&mut fake, &original, &plan).unwrap();
         let refused: Vec<_> = report.missing().map(|key| key.name.as_str()).collect();
         // virtio_net takes that only while the interface is down.
         let expected: &[&str] = if driver.name == "virtio_net" { &["tx-frames"] } else { &[] };
-        let coalescing = |name: &&&str| driver.coalescing.iter().any(|(known, _)| known == *name);
+        let coalescing = |name: &&&str| driver.coalescing.iter().any(|(other, _)| other == *name);
         let refused: Vec<_> = refused.iter().filter(coalescing).copied().collect();
         assert!(refused.iter().all(|name| expected.contains(name)), "{}: {report:#?}", driver.name);
         assert_eq!(*value(&fake.is, "adaptive-rx"), Value::Switch(false), "{}", driver.name);
         assert_eq!(*value(&fake.is, "rx-usecs"), Value::Number(0), "{}", driver.name);
         let changed = fake.is.clone();
-        let back = Plan::back_to(&changed, &Saved::of(&found, None));
+        let back = Plan::back_to(&changed, &Saved::of(&original, None));
         let report = change::apply(&mut fake, &changed, &back).unwrap();
-        assert_eq!(fake.is.coalescing, found.coalescing, "{}: {report:#?}", driver.name);
+        assert_eq!(fake.is.coalescing, original.coalescing, "{}: {report:#?}", driver.name);
     }
 }
 
@@ -283,14 +283,14 @@ fn both_orders_are_tried() {
     // rx-usecs-high of ice waits for both directions; that of i40e is written for one of two.
     for driver in &DRIVERS[..2] {
         let mut fake = Fake::new(driver);
-        let found = fake.is.clone();
+        let original = fake.is.clone();
         let report = fake.apply(&["coalesce.rx-usecs-high=20", "coalesce.adaptive-tx=off"]);
         assert!(report.is_complete(), "{}: {report:#?}", driver.name);
         let changed = fake.is.clone();
-        let back = Plan::back_to(&changed, &Saved::of(&found, None));
+        let back = Plan::back_to(&changed, &Saved::of(&original, None));
         let report = change::apply(&mut fake, &changed, &back).unwrap();
         assert!(report.is_complete(), "{}: {report:#?}", driver.name);
-        assert_eq!(fake.is, found, "{}", driver.name);
+        assert_eq!(fake.is, original, "{}", driver.name);
     }
 }
 
@@ -302,12 +302,12 @@ fn a_driver_that_takes_all_is_asked_once_for_each_stage() {
 }
 
 #[test]
-fn a_ring_that_is_rounded_is_told() {
+fn a_rounded_ring_size_is_reported() {
     let became = |driver: &Driver| {
         let mut fake = Fake::new(driver);
         let report = fake.apply(&["ring.rx=1100"]);
         assert!(
-            matches!(&report.outcomes[0].result, Verdict::Refused(why) if why.contains("has made it")),
+            matches!(&report.outcomes[0].result, ChangeResult::Refused(why) if why.contains("has made it")),
             "{}: {report:#?}",
             driver.name
         );

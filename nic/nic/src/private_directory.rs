@@ -43,16 +43,16 @@ impl Directory {
             }
             opened => opened?,
         };
-        let found = rustix::fs::fstat(&descriptor)?;
-        if ![0, user()].contains(&found.st_uid) {
-            return Err(belongs_to(&found));
+        let stat = rustix::fs::fstat(&descriptor)?;
+        if ![0, user()].contains(&stat.st_uid) {
+            return Err(belongs_to(&stat));
         }
-        if found.st_mode & WRITE_BY_OTHERS != 0 {
+        if stat.st_mode & WRITE_BY_OTHERS != 0 {
             return Err(io::Error::other(
                 "others can write to it, so what is there cannot be trusted",
             ));
         }
-        Ok(Some(Self { descriptor, owner: found.st_uid }))
+        Ok(Some(Self { descriptor, owner: stat.st_uid }))
     }
 
     /// Opens it to write, and makes it if there is none: mode 0700. In one that others can look
@@ -70,9 +70,9 @@ impl Directory {
             made => made?,
         }
         let directory = Self::open(path)?.ok_or(Errno::NOENT)?;
-        let found = rustix::fs::fstat(&directory.descriptor)?;
-        if found.st_uid != user() {
-            return Err(belongs_to(&found));
+        let stat = rustix::fs::fstat(&directory.descriptor)?;
+        if stat.st_uid != user() {
+            return Err(belongs_to(&stat));
         }
         Ok(directory)
     }
@@ -90,16 +90,16 @@ impl Directory {
 
     /// Opens or creates a lock file.
     pub(crate) fn lock_file(&self, name: &str) -> io::Result<File> {
-        let (file, found) = self.open_file(name, OFlags::RDONLY | OFlags::CREATE)?;
+        let (file, stat) = self.open_file(name, OFlags::RDONLY | OFlags::CREATE)?;
         // Anyone who can read the file can lock it.
-        if found.st_mode & ANY_BY_OTHERS != 0 {
+        if stat.st_mode & ANY_BY_OTHERS != 0 {
             rustix::fs::fchmod(&file, FILE)?;
         }
         Ok(file)
     }
 
-    /// Writes a file atomically and syncs it to the disk, replacing an existing one. Concurrent calls
-    /// for one name are not allowed.
+    /// Writes a file atomically and syncs it to the disk, replacing an existing one. Concurrent
+    /// calls for one name are not allowed.
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let draft = format!(".{name}");
         self.remove(&draft)?;
@@ -121,7 +121,7 @@ impl Directory {
     pub(crate) fn has(&self, name: &str) -> io::Result<bool> {
         match rustix::fs::statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => Ok(false),
-            found => Ok(found.map(|_| true)?),
+            result => Ok(result.map(|_| true)?),
         }
     }
 
@@ -140,14 +140,14 @@ impl Directory {
             Err(Errno::LOOP) => return Err(io::Error::other("it is a symbolic link")),
             opened => File::from(opened?),
         };
-        let found = rustix::fs::fstat(&file)?;
-        if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+        let stat = rustix::fs::fstat(&file)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(io::Error::other("it is not a regular file"));
         }
-        if found.st_uid != self.owner {
-            return Err(belongs_to(&found));
+        if stat.st_uid != self.owner {
+            return Err(belongs_to(&stat));
         }
-        Ok((file, found))
+        Ok((file, stat))
     }
 }
 
@@ -155,8 +155,8 @@ fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-fn belongs_to(found: &Stat) -> io::Error {
-    io::Error::other(format!("it belongs to user {}, not to {}", found.st_uid, user()))
+fn belongs_to(stat: &Stat) -> io::Error {
+    io::Error::other(format!("it belongs to user {}, not to {}", stat.st_uid, user()))
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Makes the requests of a plan in an order that drivers take.
 //!
-//! Drivers have rules about which settings go together, and the kernel tells nobody which. The Intel
-//! drivers and virtio_net take no number while the interface adapts it itself, mlx5 resets the
-//! numbers when that is switched. So a refused request is made in parts, in both orders, and with
-//! adaptive coalescing off for the moment.
+//! Drivers have rules about which settings go together, and the kernel tells nobody which. The
+//! Intel drivers and virtio_net take no number while the interface adapts it itself, mlx5 resets
+//! the numbers when that is switched. So a refused request is made in parts, in both orders, and
+//! with adaptive coalescing off for the moment.
 
 use std::collections::BTreeMap;
 

@@ -3,13 +3,13 @@
 //! A search that evaluates a 99 % interval after every round, for every candidate, and stops at a
 //! convenient moment is wrong far more often than once in a hundred times. So the probability of
 //! error of the whole search is divided equally among all comparisons with the original settings
-//! (Bonferroni). Each comparison divides its share among looks after fixed numbers of rounds:
-//! 1 / (k (k + 1)) for the k-th look, whose sum over all looks is 1 (alpha spending: K. K. G. Lan and
-//! D. L. DeMets, "Discrete Sequential Boundaries for Clinical Trials", Biometrika 70, 1983; here with
-//! the union bound, which needs no joint distribution of the looks). Early looks get the largest
-//! shares: with few degrees of freedom, a smaller share would widen the interval most. Looks become
-//! rarer, because the width soon shrinks only with the square root of the number of rounds. All
-//! intervals of a search then hold simultaneously, whenever it stops.
+//! (Bonferroni). Each comparison divides its share among looks after fixed numbers of rounds: 1 /
+//! (k (k + 1)) for the k-th look, whose sum over all looks is 1 (alpha spending: K. K. G. Lan and
+//! D. L. DeMets, "Discrete Sequential Boundaries for Clinical Trials", Biometrika 70, 1983; here
+//! with the union bound, which needs no joint distribution of the looks). Early looks get the
+//! largest shares: with few degrees of freedom, a smaller share would widen the interval most.
+//! Looks become rarer, because the width soon shrinks only with the square root of the number of
+//! rounds. All intervals of a search then hold simultaneously, whenever it stops.
 
 use crate::interval::Interval;
 
@@ -30,12 +30,12 @@ pub(crate) struct Look {
 pub(crate) struct Looks {
     /// Number of candidates that are compared with the original settings.
     comparisons: usize,
-    taken: Vec<Look>,
+    all: Vec<Look>,
 }
 
 impl Looks {
     pub(crate) fn new(comparisons: usize) -> Self {
-        Self { comparisons, taken: Vec::new() }
+        Self { comparisons, all: Vec::new() }
     }
 
     /// Rounds of the look with this number, counted from 0: 4, 6, 8, 12, 16, 24, 32 and so on.
@@ -45,19 +45,19 @@ impl Looks {
 
     /// Adds all looks that `rounds` rounds allow.
     pub(crate) fn reach(&mut self, rounds: usize) {
-        while Self::rounds(self.taken.len()) <= rounds {
-            let number = self.taken.len();
+        while Self::rounds(self.all.len()) <= rounds {
+            let number = self.all.len();
             let share = 1.0 / ((number + 1) * (number + 2)) as f64;
             let error = 1.0 - Interval::CONFIDENCE;
             let rounds = Self::rounds(number);
             let of_all = quantile(error * share / self.comparisons.max(1) as f64, rounds - 1);
-            self.taken.push(Look { rounds, of_all, single: quantile(error, rounds - 1) });
+            self.all.push(Look { rounds, of_all, single: quantile(error, rounds - 1) });
         }
     }
 
     /// The last look that `rounds` common rounds allow.
     pub(crate) fn last(&self, rounds: usize) -> Option<Look> {
-        self.taken.iter().rev().find(|look| look.rounds <= rounds).copied()
+        self.all.iter().rev().find(|look| look.rounds <= rounds).copied()
     }
 }
 
@@ -112,8 +112,8 @@ mod tests {
             (0.01, 120, 2.617),
             (0.01, 100_000, 2.576),
         ] {
-            let found = quantile(error, degrees);
-            assert!((found - expected).abs() < 6e-4, "{error}, {degrees}: {found}");
+            let computed = quantile(error, degrees);
+            assert!((computed - expected).abs() < 6e-4, "{error}, {degrees}: {computed}");
         }
     }
 
@@ -122,19 +122,16 @@ mod tests {
         let mut looks = Looks::new(10);
         assert!(looks.last(3).is_none());
         looks.reach(50);
-        let rounds: Vec<_> = looks.taken.iter().map(|look| look.rounds).collect();
+        let rounds: Vec<_> = looks.all.iter().map(|look| look.rounds).collect();
         assert_eq!(rounds, [4, 6, 8, 12, 16, 24, 32, 48]);
         assert_eq!(
             [3, 4, 11, 12, 49].map(|count| looks.last(count).map_or(0, |look| look.rounds)),
             [0, 4, 8, 12, 48]
         );
-        let spent: f64 = looks
-            .taken
-            .iter()
-            .map(|look| 10.0 * (1.0 - within(look.of_all, look.rounds - 1)))
-            .sum();
+        let spent: f64 =
+            looks.all.iter().map(|look| 10.0 * (1.0 - within(look.of_all, look.rounds - 1))).sum();
         let promised = 1.0 - Interval::CONFIDENCE;
         assert!(spent < promised && spent > 0.85 * promised, "{spent}");
-        assert!(looks.taken.iter().all(|look| look.of_all > look.single));
+        assert!(looks.all.iter().all(|look| look.of_all > look.single));
     }
 }
