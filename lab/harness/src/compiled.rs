@@ -12,7 +12,7 @@ use crate::launch::{Error, Mode, Program};
 
 /// A program as source.
 #[derive(Debug)]
-pub struct Source<'a> {
+pub struct SourceFile<'a> {
     /// The beginning of its file name.
     pub name: &'a str,
     /// Its source.
@@ -29,7 +29,7 @@ pub struct Source<'a> {
 ///
 /// If there is no C compiler (`cc`, or `$CC`), if it refuses, or if there is no directory to keep
 /// the program in.
-pub fn path(source: &Source<'_>) -> Result<PathBuf> {
+pub fn path(source: &SourceFile<'_>) -> Result<PathBuf> {
     compile_into(&cache_directory(), source)
 }
 
@@ -41,7 +41,7 @@ fn cache_directory() -> PathBuf {
         .join("seekwire")
 }
 
-fn compile_into(directory: &Path, source: &Source<'_>) -> Result<PathBuf> {
+fn compile_into(directory: &Path, source: &SourceFile<'_>) -> Result<PathBuf> {
     let compiler =
         std::env::var_os("CC").filter(|name| !name.is_empty()).unwrap_or_else(|| "cc".into());
     let fingerprint = fingerprint(&compiler.to_string_lossy(), source);
@@ -76,7 +76,7 @@ fn compile_into(directory: &Path, source: &Source<'_>) -> Result<PathBuf> {
 }
 
 /// Distinguishes programs that would compile differently.
-fn fingerprint(compiler: &str, source: &Source<'_>) -> String {
+fn fingerprint(compiler: &str, source: &SourceFile<'_>) -> String {
     let mut hash = Sha256::new();
     for part in [compiler, &source.flags.join(" "), &source.libraries.join(" "), source.text] {
         hash.update(part);
@@ -93,7 +93,7 @@ fn fingerprint(compiler: &str, source: &Source<'_>) -> String {
 /// # Errors
 ///
 /// Its warnings and errors.
-pub fn check(source: &Source<'_>) -> Result<()> {
+pub fn check(source: &SourceFile<'_>) -> Result<()> {
     let directory = tempfile::tempdir()?;
     let text = directory.path().join("program.c");
     fs::write(&text, source.text)?;
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn compiled_once_and_then_found() {
-        let source = Source {
+        let source = SourceFile {
             name: "nothing",
             text: "int main(void) { return 0; }",
             flags: &["-O1"],

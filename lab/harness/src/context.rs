@@ -30,7 +30,7 @@ pub struct Options {
     /// The program that plays the `lab-peer` role (see [`crate::peer`]), if not the running one.
     pub peer: Option<PathBuf>,
     /// Hosts of network tests.
-    pub network: network::Options,
+    pub network: network::NetworkOptions,
 }
 
 impl Default for Options {
@@ -43,7 +43,7 @@ impl Default for Options {
             most_bytes: None,
             library: None,
             peer: None,
-            network: network::Options::default(),
+            network: network::NetworkOptions::default(),
         }
     }
 }
@@ -139,7 +139,7 @@ impl<'a> Context<'a> {
     }
 
     /// Hosts of network tests.
-    pub fn network(&self) -> &network::Options {
+    pub fn network(&self) -> &network::NetworkOptions {
         &self.options.network
     }
 

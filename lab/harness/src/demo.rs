@@ -12,7 +12,7 @@ use crate::launch::interrupt;
 use crate::launch::{ACCELERATED, PLAIN};
 use crate::output::Destination;
 use crate::plot::Figure;
-use crate::programs::{self, DEMO, Scale};
+use crate::programs::{self, DEMO, ProgramDurations};
 use crate::progress::Progress;
 use crate::{measure, report, search};
 
@@ -33,7 +33,7 @@ const WITHOUT_SLIDES: &str =
 
 /// How the demo is run.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct DemoOptions {
     /// Directory for `report.html`, `result.json`, `raw.csv` and the figures.
     pub out: PathBuf,
     /// Rounds, each with one plain and one accelerated run of everything.
@@ -42,14 +42,14 @@ pub struct Options {
     pub library: Option<PathBuf>,
 }
 
-impl Default for Options {
+impl Default for DemoOptions {
     fn default() -> Self {
         Self { out: PathBuf::from("out/demo"), rounds: 5, library: None }
     }
 }
 
 /// Chosen so that five rounds take well under two minutes, most of it redis (16 cases).
-const SCALE: Scale = Scale {
+const SCALE: ProgramDurations = ProgramDurations {
     iperf3: Duration::from_millis(300),
     redis: Duration::from_millis(250),
     sockperf_seconds: 1,
@@ -62,7 +62,7 @@ const SCALE: Scale = Scale {
 ///
 /// If the results cannot be written, if a file arrived with a wrong checksum (after the report has
 /// been written), or if the user interrupts. Programs that are missing are rows of the table.
-pub fn run(options: &Options) -> Result<()> {
+pub fn run(options: &DemoOptions) -> Result<()> {
     interrupt::install();
     let begun = Instant::now();
     let destination = Destination::prepare(&options.out)?;

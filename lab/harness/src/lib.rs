@@ -1,14 +1,15 @@
 //! The measuring harness: runs programs in alternation, and records and reports the results.
 //!
 //! ```text
-//! command      `seekwire demo`, from the command line
+//! command      `seekwire demo` and `seekwire bench`, from the command line
+//! bench        a server and a client of the user
 //! demo         the short tour of real programs
 //!   programs   iperf3, redis, http, sockperf, slides and grpc, as pairs of server and client
 //!   search     messages received out of order, and the cost to the receiver
 //!   peer       processes of our own that a measurement starts
 //!   compiled   C programs, compiled when first needed
 //! context      options, and the context of an experiment
-//! measure      the way from a measurement to its files
+//! measure      from a measurement to its files
 //! schedule     alternation of variants, warm-up, failures
 //! launch       children: plain or accelerated, watched, never left behind
 //! record       readings, rows; stats: medians, spread, bootstrap intervals
@@ -23,6 +24,7 @@
 // They panic if the stream cannot be written to: `seekwire_program::tell` does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod bench;
 pub mod command;
 pub mod compiled;
 pub mod context;

@@ -1,12 +1,11 @@
-//! The way from a measurement to its files.
+//! From a measurement to its files.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
 use crate::context::Description;
-use crate::machine::{COMMIT, Machine};
+use crate::machine::Machine;
 use crate::outcome::{Findings, Outcome, Recorded, ResultFile};
 use crate::output::{Destination, PACKED_RAW, RAW, RESULT};
 use crate::plot::Figure;
@@ -41,20 +40,12 @@ pub fn measure(
         experiment().map_err(|error| error.context(format!("experiment {}", description.name)))?;
     machine.finish();
 
-    let found = findings(Recorded { parameters: &outcome.parameters, samples: &outcome.samples });
-    let summary = found.summary.clone();
-    let mut result = ResultFile {
-        experiment: description.name.to_owned(),
-        machine,
-        commit: COMMIT.to_owned(),
-        parameters: outcome.parameters,
-        rows: outcome.samples.rows(outcome.baseline),
-        tables: Vec::new(),
-        summary: BTreeMap::new(),
-        meanings: BTreeMap::new(),
-        figures: Vec::new(),
-    };
-    found.put_into(&mut result);
+    let findings_of_run =
+        findings(Recorded { parameters: &outcome.parameters, samples: &outcome.samples });
+    let summary = findings_of_run.summary.clone();
+    let rows = outcome.samples.rows(outcome.baseline);
+    let mut result = ResultFile::new(description.name, machine, outcome.parameters, rows);
+    findings_of_run.put_into(&mut result);
     // The mark of ownership goes first: if anything below fails, the next run may still take the
     // directory over.
     destination.write(RESULT, &(serde_json::to_string_pretty(&result)? + "\n"))?;

@@ -2,7 +2,7 @@
 
 /// How network tests find their hosts.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Options {
+pub struct NetworkOptions {
     /// The other host, `HOST` or `HOST:PORT`, where `seekwire nic serve` runs; `None`: two network
     /// namespaces.
     pub peer: Option<String>,
@@ -18,7 +18,7 @@ pub struct Options {
     pub weak_cpu: f64,
 }
 
-impl Default for Options {
+impl Default for NetworkOptions {
     fn default() -> Self {
         Self { peer: None, weak_peer: None, interface: None, default_route: false, weak_cpu: 20.0 }
     }

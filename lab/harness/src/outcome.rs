@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::machine::Machine;
+use crate::machine::{COMMIT, Machine};
 use crate::plot::Figure;
 use crate::record::{Row, Samples};
 
@@ -50,7 +50,7 @@ impl Recorded<'_> {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Findings {
     /// The few numbers that matter. Numbers that could not be measured are left out.
-    pub summary: Vec<Key>,
+    pub summary: Vec<SummaryValue>,
     /// Values computed from the readings that are no ratio of two variants, in the order in which
     /// the report shows them.
     pub tables: Vec<Table>,
@@ -65,30 +65,31 @@ impl Findings {
         result.tables = tables;
         result.figures = figures.into_iter().filter(|figure| !figure.is_empty()).collect();
         result.meanings =
-            summary.iter().map(|key| (key.name.to_owned(), key.meaning.to_string())).collect();
-        result.summary = summary.into_iter().map(|key| (key.name.to_owned(), key.value)).collect();
+            summary.iter().map(|key| (key.name.to_string(), key.meaning.to_string())).collect();
+        result.summary =
+            summary.into_iter().map(|key| (key.name.into_owned(), key.value)).collect();
     }
 }
 
 /// One number of the summary.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Key {
+pub struct SummaryValue {
     /// Its name in `result.json`.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Its value.
     pub value: f64,
     /// Its meaning, and whether higher or lower is better.
     pub meaning: Cow<'static, str>,
 }
 
-impl Key {
+impl SummaryValue {
     /// A number of the summary, if it could be measured.
     pub fn measured(
-        name: &'static str,
+        name: impl Into<Cow<'static, str>>,
         meaning: impl Into<Cow<'static, str>>,
         value: Option<f64>,
     ) -> Option<Self> {
-        value.map(|value| Self { name, value, meaning: meaning.into() })
+        value.map(|value| Self { name: name.into(), value, meaning: meaning.into() })
     }
 }
 
@@ -145,16 +146,36 @@ pub struct At<'a> {
 }
 
 impl ResultFile {
+    /// A result without findings, of the sources of this program.
+    pub fn new(
+        experiment: &str,
+        machine: Machine,
+        parameters: BTreeMap<String, Value>,
+        rows: Vec<Row>,
+    ) -> Self {
+        Self {
+            experiment: experiment.to_owned(),
+            machine,
+            commit: COMMIT.to_owned(),
+            parameters,
+            rows,
+            tables: Vec::new(),
+            summary: BTreeMap::new(),
+            meanings: BTreeMap::new(),
+            figures: Vec::new(),
+        }
+    }
+
     /// The row of a (case, variant, metric).
     ///
     /// # Errors
     ///
     /// If none exists; with the error that prevented it from being measured, if that is known.
     pub fn row(&self, at: At<'_>) -> Result<&Row, String> {
-        let found = self.rows.iter().find(|row| {
+        let row = self.rows.iter().find(|row| {
             row.case == at.case && row.variant == at.variant && row.metric == at.metric
         });
-        found.ok_or_else(|| {
+        row.ok_or_else(|| {
             // A run that fails before it measures anything chooses a name for its case.
             let failed =
                 self.rows.iter().filter(|row| row.variant == at.variant && row.spread.is_none());

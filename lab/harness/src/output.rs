@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_files_are_not_touched() {
+    fn foreign_files_are_not_touched() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join(RESULT), "{}").unwrap();
         let error = Destination::prepare(directory.path()).unwrap_err().to_string();

@@ -21,6 +21,18 @@ pub struct Metric {
     pub better: Better,
 }
 
+impl Metric {
+    /// A quantity of which more is better.
+    pub const fn higher(name: &'static str, unit: &'static str) -> Self {
+        Self { name, unit, better: Better::Higher }
+    }
+
+    /// A quantity of which less is better.
+    pub const fn lower(name: &'static str, unit: &'static str) -> Self {
+        Self { name, unit, better: Better::Lower }
+    }
+}
+
 /// The direction in which a metric improves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -55,14 +67,14 @@ pub struct Sample {
 
 /// Rows that failed with the same error.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Failure<'a> {
+pub struct FailureGroup<'a> {
     /// The reason that they share.
     pub error: &'a str,
     /// The rows without a value.
     pub rows: Vec<&'a Row>,
 }
 
-impl Failure<'_> {
+impl FailureGroup<'_> {
     /// The variants that failed with it.
     pub fn variants(&self) -> Vec<&str> {
         let mut variants: Vec<&str> = self.rows.iter().map(|row| row.variant.as_str()).collect();
@@ -73,13 +85,13 @@ impl Failure<'_> {
 }
 
 /// The failures among `rows`, each error once.
-pub fn failures(rows: &[Row]) -> Vec<Failure<'_>> {
-    let mut failures: Vec<Failure<'_>> = Vec::new();
+pub fn failures(rows: &[Row]) -> Vec<FailureGroup<'_>> {
+    let mut failures: Vec<FailureGroup<'_>> = Vec::new();
     for row in rows {
         let Some(error) = row.error.as_deref() else { continue };
         match failures.iter_mut().find(|failure| failure.error == error) {
             Some(failure) => failure.rows.push(row),
-            None => failures.push(Failure { error, rows: vec![row] }),
+            None => failures.push(FailureGroup { error, rows: vec![row] }),
         }
     }
     failures
@@ -290,6 +302,27 @@ impl Selector<'_> {
 }
 
 impl Sample {
+    /// A reading without a place on an axis, and without traffic.
+    pub fn new(
+        case: impl Into<String>,
+        variant: &str,
+        metric: Metric,
+        round: usize,
+        value: f64,
+    ) -> Self {
+        let (case, variant, metric) = (case.into(), variant.to_owned(), Some(metric));
+        Self {
+            case,
+            x: None,
+            variant,
+            metric,
+            round,
+            position: 0,
+            outcome: Ok(value),
+            traffic: None,
+        }
+    }
+
     /// Parses a record that [`Samples::to_csv`] wrote; the error is the name of a wrong field.
     fn of_record(
         record: &StringRecord,
@@ -377,22 +410,18 @@ fn pairs(
 mod tests {
     use super::*;
 
-    const BANDWIDTH: Metric = Metric { name: "bandwidth", unit: "GB/s", better: Better::Higher };
+    const BANDWIDTH: Metric = Metric::higher("bandwidth", "GB/s");
 
     fn sample(variant: &str, round: usize, outcome: Result<f64, String>) -> Sample {
         Sample {
-            case: "64 KiB, \"bulk\"".to_owned(),
             x: Some(65536.0),
-            variant: variant.to_owned(),
-            metric: Some(BANDWIDTH),
-            round,
-            position: 0,
             outcome,
             traffic: (variant == "accelerated").then_some(Traffic {
                 ring: 100,
                 tcp: 7,
                 ..Traffic::default()
             }),
+            ..Sample::new("64 KiB, \"bulk\"", variant, BANDWIDTH, round, 0.0)
         }
     }
 

@@ -16,13 +16,13 @@ const SEED: u64 = 42;
 const FAILURES: usize = 2;
 
 /// Runs one variant once and reports its readings to the trial.
-pub type Run<'a> = Box<dyn FnMut(&mut Trial) -> Result<()> + 'a>;
+pub type RunFn<'a> = Box<dyn FnMut(&mut Trial) -> Result<()> + 'a>;
 
 /// One of the ways to run a case, e.g. `plain` and `accelerated`.
 pub struct Variant<'a> {
     /// Its name in tables and legends.
     pub name: String,
-    run: Run<'a>,
+    run: RunFn<'a>,
     failures: usize,
 }
 
@@ -166,9 +166,8 @@ pub fn order(count: usize, round: usize, group: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Better;
 
-    const COUNT: Metric = Metric { name: "count", unit: "", better: Better::Higher };
+    const COUNT: Metric = Metric::higher("count", "");
 
     #[test]
     fn each_variant_takes_each_position_equally_often() {

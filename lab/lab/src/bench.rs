@@ -11,21 +11,15 @@ use seekwire_testbed::{Side, Testbed};
 use serde::{Deserialize, Serialize};
 
 use crate::launch::{Mode, Program, Running, Traffic};
-use crate::record::{Better, Metric};
+use crate::record::Metric;
 use crate::schedule::Trial;
 
-pub(crate) const LATENCY: Metric =
-    Metric { name: "round trip p50", unit: "µs", better: Better::Lower };
-pub(crate) const LATENCY_TAIL: Metric =
-    Metric { name: "round trip p99", unit: "µs", better: Better::Lower };
-pub(crate) const BANDWIDTH: Metric =
-    Metric { name: "bandwidth", unit: "GB/s", better: Better::Higher };
-pub(crate) const EFFORT: Metric =
-    Metric { name: "processor time", unit: "s/GB", better: Better::Lower };
-pub(crate) const RATE: Metric =
-    Metric { name: "message rate", unit: "M/s", better: Better::Higher };
-pub(crate) const CONNECTIONS: Metric =
-    Metric { name: "connections", unit: "1/s", better: Better::Higher };
+pub(crate) const LATENCY: Metric = Metric::lower("round trip p50", "µs");
+pub(crate) const LATENCY_TAIL: Metric = Metric::lower("round trip p99", "µs");
+pub(crate) const BANDWIDTH: Metric = Metric::higher("bandwidth", "GB/s");
+pub(crate) const EFFORT: Metric = Metric::lower("processor time", "s/GB");
+pub(crate) const RATE: Metric = Metric::higher("message rate", "M/s");
+pub(crate) const CONNECTIONS: Metric = Metric::higher("connections", "1/s");
 
 /// Operation on messages; described at the head of `peer/streambench.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -124,7 +118,7 @@ pub(crate) enum Socket {
 
 /// Two places, each with one of the peers.
 #[derive(Clone, Debug)]
-pub(crate) struct Places {
+pub(crate) struct LinkedHosts {
     /// The client is at the near end, and the server at the far one.
     pub(crate) testbed: Arc<Testbed>,
     /// Variables for the client.
@@ -135,7 +129,7 @@ pub(crate) struct Places {
 
 /// A pair of peers, server and client.
 #[derive(Clone, Debug)]
-pub(crate) struct Pair {
+pub(crate) struct PeerPair {
     pub(crate) peer: Peer,
     pub(crate) socket: Socket,
     pub(crate) mode: Mode,
@@ -144,12 +138,12 @@ pub(crate) struct Pair {
     /// Variables for both processes.
     pub(crate) environment: Vec<(&'static str, String)>,
     /// Where the two are, unless both are here.
-    pub(crate) places: Option<Places>,
+    pub(crate) hosts: Option<LinkedHosts>,
 }
 
-impl Pair {
+impl PeerPair {
     pub(crate) fn new(peer: Peer, socket: Socket, mode: Mode) -> Self {
-        Self { peer, socket, mode, wait: "block", environment: Vec::new(), places: None }
+        Self { peer, socket, mode, wait: "block", environment: Vec::new(), hosts: None }
     }
 
     pub(crate) fn wait(mut self, wait: &'static str) -> Self {
@@ -162,8 +156,8 @@ impl Pair {
         self
     }
 
-    pub(crate) fn at(mut self, places: Places) -> Self {
-        self.places = Some(places);
+    pub(crate) fn at(mut self, hosts: LinkedHosts) -> Self {
+        self.hosts = Some(hosts);
         self
     }
 
@@ -198,12 +192,12 @@ impl Pair {
     }
 
     /// Starts a server and waits until it listens.
-    pub(crate) fn serve(&self) -> Result<Server> {
+    pub(crate) fn serve(&self) -> Result<PeerServer> {
         let directory = tempfile::Builder::new().prefix("seekwire-").tempdir();
         let directory = directory.context("cannot make a directory for a socket")?;
         let path = directory.path().join("socket");
-        let host = match &self.places {
-            Some(places) => places.testbed.end(Side::Far).address(),
+        let host = match &self.hosts {
+            Some(hosts) => hosts.testbed.end(Side::Far).address(),
             None => Ipv4Addr::LOCALHOST,
         };
         let program = self.program("serve", Side::Far);
@@ -219,11 +213,11 @@ impl Pair {
             }
             Socket::Unix => ["--unix".to_owned(), path.to_string_lossy().into_owned()],
         };
-        Ok(Server { running, address, _directory: directory })
+        Ok(PeerServer { running, address, _directory: directory })
     }
 
     /// A client of `server` that runs `tests`, not started yet.
-    pub(crate) fn client(&self, server: &Server, tests: &[Test]) -> Program {
+    pub(crate) fn client(&self, server: &PeerServer, tests: &[Test]) -> Program {
         let time: Duration = tests.iter().map(|test| test.time).sum();
         let tests = tests.iter().flat_map(|test| ["--test".to_owned(), test.argument()]);
         // Generous, so that a slow machine does not look like a hang.
@@ -235,8 +229,8 @@ impl Pair {
 
     /// Starts the program of one side, where that is.
     fn start(&self, side: Side, program: Program) -> Result<Running> {
-        Ok(match &self.places {
-            Some(places) => places.testbed.end(side).run(|| program.start())??,
+        Ok(match &self.hosts {
+            Some(hosts) => hosts.testbed.end(side).run(|| program.start())??,
             None => program.start()?,
         })
     }
@@ -251,9 +245,9 @@ impl Pair {
             .environment
             .iter()
             .fold(program, |program, (name, value)| program.env(name, value));
-        let own = self.places.iter().flat_map(|places| match side {
-            Side::Near => &places.near,
-            Side::Far => &places.far,
+        let own = self.hosts.iter().flat_map(|hosts| match side {
+            Side::Near => &hosts.near,
+            Side::Far => &hosts.far,
         });
         own.fold(program, |program, (name, value)| program.env(name, value))
     }
@@ -261,7 +255,7 @@ impl Pair {
 
 /// A server that listens.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct PeerServer {
     pub(crate) running: Running,
     address: [String; 2],
     /// Holds the UNIX socket.

@@ -2,7 +2,7 @@
 //! into library memory.
 //!
 //! The receiver of the papers' microbenchmark (eight messages are skipped, the ninth is received,
-//! then the eight), once each way, in alternation, over loopback TCP; its processor time is
+//! then the eight), once by each method, in alternation, over loopback TCP; its processor time is
 //! compared size by size.
 
 use std::io::{self, Read as _, Write as _};
@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use seekwire::SeekStream;
-use seekwire_endpoint::tuning;
+use seekwire_endpoint::seek_threshold;
 
 use seekwire_transport::buffer::Buffer;
 
@@ -34,7 +34,7 @@ const ROUNDS: usize = 7;
 /// Result of a calibration.
 #[derive(Debug)]
 pub struct Calibration {
-    /// Average size in bytes at which the ways change over.
+    /// Average size in bytes at which the methods change over.
     pub switch: u32,
     /// Receiver's processor time per message in microseconds, medians: in bulk, and in place.
     pub sizes: Vec<(usize, f64, f64)>,
@@ -50,18 +50,18 @@ pub struct Calibration {
 pub fn calibrate(file: Option<&Path>) -> Result<Calibration> {
     let path = match file {
         Some(file) => file.to_owned(),
-        None => tuning::path()
+        None => seek_threshold::path()
             .context("neither XDG_CACHE_HOME nor HOME says where to keep the result")?,
     };
     // Sender and receiver share a processor, as in the experiments: copies and system calls are
-    // compared, not the way from cache to cache.
+    // compared, not the path from cache to cache.
     let allowed = sched_getaffinity(None)?;
     let mut one = CpuSet::new();
     one.set((0..CpuSet::MAX_CPU).rfind(|&processor| allowed.is_set(processor)).unwrap_or(0));
     sched_setaffinity(None, &one)?;
-    let found = compare(path);
+    let result = compare(path);
     sched_setaffinity(None, &allowed)?;
-    found
+    result
 }
 
 fn compare(path: PathBuf) -> Result<Calibration> {
@@ -71,11 +71,11 @@ fn compare(path: PathBuf) -> Result<Calibration> {
     for round in 0..ROUNDS {
         for (size, times) in SIZES.into_iter().zip(&mut times) {
             progress.step(&format!("round {}/{ROUNDS}: {size} B", round + 1));
-            let ways = if round % 2 == 0 { [0, 1] } else { [1, 0] };
-            for way in ways {
+            let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+            for method in order {
                 // In bulk for any size, or never.
-                tuning::set_seek_switch([u32::MAX, 0][way]);
-                times[way].push(measure(size)?);
+                seek_threshold::set_seek_switch([u32::MAX, 0][method]);
+                times[method].push(measure(size)?);
             }
         }
     }
@@ -83,25 +83,25 @@ fn compare(path: PathBuf) -> Result<Calibration> {
     let sizes: Vec<(usize, f64, f64)> = SIZES
         .into_iter()
         .zip(&times)
-        .filter_map(|(size, [bulk, place])| {
-            Some((size, stats::median(bulk)?, stats::median(place)?))
+        .filter_map(|(size, [bulk, in_place])| {
+            Some((size, stats::median(bulk)?, stats::median(in_place)?))
         })
         .collect();
     let switch = switch(&sizes);
-    tuning::set_seek_switch(switch);
-    tuning::store(&path, switch)
+    seek_threshold::set_seek_switch(switch);
+    seek_threshold::store(&path, switch)
         .with_context(|| format!("{} cannot be written", path.display()))?;
     Ok(Calibration { switch, sizes, path })
 }
 
 /// Between the last size at which moving in bulk is cheaper and the next one.
 fn switch(sizes: &[(usize, f64, f64)]) -> u32 {
-    let cheaper = |(_, bulk, place): &(usize, f64, f64)| bulk < place;
+    let cheaper = |(_, bulk, in_place): &(usize, f64, f64)| bulk < in_place;
     let Some(last) = sizes.iter().rposition(cheaper) else { return 0 };
     let below = sizes[last].0;
     match sizes.get(last + 1) {
         Some(&(above, ..)) => ((below * above) as f64).sqrt() as u32,
-        None => tuning::MOST.min(2 * below as u32),
+        None => seek_threshold::MOST.min(2 * below as u32),
     }
 }
 
@@ -149,16 +149,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_switch_lies_where_the_ways_cross() {
+    fn the_switch_lies_where_the_methods_cross() {
         assert_eq!(switch(&[(1024, 1.0, 2.0), (4096, 3.0, 2.0)]), 2048);
         assert_eq!(switch(&[(1024, 2.0, 1.0), (4096, 3.0, 2.0)]), 0);
         assert_eq!(switch(&[(1024, 1.0, 2.0), (4096, 1.0, 2.0)]), 8192);
     }
 
     #[test]
-    fn both_ways_receive_all_messages() {
+    fn both_methods_receive_all_messages() {
         for switch in [0, u32::MAX] {
-            tuning::set_seek_switch(switch);
+            seek_threshold::set_seek_switch(switch);
             assert!(measure(512).unwrap() > 0.0);
         }
     }

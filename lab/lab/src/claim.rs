@@ -6,46 +6,63 @@
 //! they also name the direction in which the number improves, and where it misses the criterion on
 //! that side, the claim is improved upon.
 
+use serde::Deserialize;
+
 use crate::outcome::{At, ResultFile, Table};
 use crate::plot::Figure;
+use crate::quantity::Quantity;
 use crate::record::Better;
 use crate::stats::{self, FEWEST_ROUNDS, Spread};
 use crate::text;
+use crate::words::words;
 
-/// A statement that an experiment can support or not.
-#[derive(Clone, Copy, Debug)]
+/// A statement that an experiment can support or not: a `[[claim]]` of the experiment's file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Claim {
     /// A few words, for lists.
-    pub title: &'static str,
+    pub title: String,
     /// The claim, in a sentence of our own.
-    pub statement: &'static str,
-    /// The origin of the claim.
-    pub source: Source,
+    #[serde(deserialize_with = "words")]
+    pub statement: String,
+    /// The origin of the claim; by default this project.
+    #[serde(default)]
+    pub source: ClaimSource,
     /// The published number as text with its unit; empty if there is none.
-    pub published: &'static str,
+    #[serde(default)]
+    pub published: String,
     /// The quantity that is compared with the criterion, in words.
-    pub measure: &'static str,
-    /// Unit of the evidence; empty for ratios.
-    pub unit: &'static str,
-    /// Finds that number in a result, or the reason why it is missing.
-    pub evidence: fn(&ResultFile) -> Result<Estimate, String>,
+    #[serde(deserialize_with = "words")]
+    pub measure: String,
+    /// Unit of that quantity; empty for ratios.
+    #[serde(default)]
+    pub unit: String,
+    /// The same quantity in terms of a result.
+    pub value: Quantity,
     /// Condition that the number must meet.
     pub criterion: Criterion,
     /// The direction in which the number improves, where missing the criterion on that side is
     /// better than the claim.
     pub better: Option<Better>,
     /// Explanation of a number that does not meet it.
-    pub otherwise: &'static str,
+    #[serde(default = "not_reached", deserialize_with = "words")]
+    pub otherwise: String,
+}
+
+fn not_reached() -> String {
+    "it is not reached on this machine".to_owned()
 }
 
 /// The origin of a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClaimSource {
     /// A publication: authors, title, and section, figure or table.
-    Paper(&'static str),
+    Paper(String),
     /// The same, but it only expects the result, and leaves measuring it to others.
-    Expectation(&'static str),
+    Expectation(String),
     /// This project, about itself.
+    #[default]
     Goal,
 }
 
@@ -62,8 +79,12 @@ pub struct Estimate {
     pub rounds: usize,
 }
 
+/// An estimate, or the reason why there is none.
+pub type Evidence = Result<Estimate, String>;
+
 /// A condition on a number.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Criterion {
     /// This or more.
     AtLeast(f64),
@@ -89,7 +110,7 @@ pub enum Verdict {
     /// No part of the interval does.
     NotReproduced,
     /// A part of it does.
-    CannotBeTold,
+    Undecided,
     /// The number is missing.
     NotMeasured,
 }
@@ -107,7 +128,7 @@ pub struct Judgement {
 
 /// Published numbers beside ours.
 #[derive(Clone, Debug)]
-pub struct Comparison {
+pub struct PublishedComparison {
     /// Where the published numbers are found.
     pub source: &'static str,
     /// The numbers as curves; the paper's is one series and ours another. `None` if they are too
@@ -118,25 +139,25 @@ pub struct Comparison {
 }
 
 impl Claim {
-    /// Judges the claim by `result`.
-    pub fn judge(&self, result: &ResultFile) -> Judgement {
-        let estimate = match (self.evidence)(result) {
+    /// Judges the claim by its number.
+    pub fn judge(&self, number: Evidence) -> Judgement {
+        let estimate = match number {
             Ok(estimate) => estimate,
             Err(why) => return Judgement { verdict: Verdict::NotMeasured, estimate: None, why },
         };
         let Estimate { low, high, rounds, .. } = estimate;
         let unit = self.unit_after();
         let verdict = match rounds < FEWEST_ROUNDS {
-            true => Verdict::CannotBeTold,
+            true => Verdict::Undecided,
             false => self.criterion.judge(&estimate, self.better),
         };
         let why = match verdict {
             Verdict::Reproduced => format!("the whole interval is {}{unit}", self.criterion),
-            Verdict::NotReproduced | Verdict::ImprovedUpon => self.otherwise.to_owned(),
-            Verdict::CannotBeTold if rounds < FEWEST_ROUNDS => {
+            Verdict::NotReproduced | Verdict::ImprovedUpon => self.otherwise.clone(),
+            Verdict::Undecided if rounds < FEWEST_ROUNDS => {
                 "one complete round has no interval; run more".to_owned()
             }
-            Verdict::CannotBeTold | Verdict::NotMeasured => format!(
+            Verdict::Undecided | Verdict::NotMeasured => format!(
                 "only a part of the interval, {} to {}{unit}, is {}; more rounds make it narrower",
                 text::significant(low),
                 text::significant(high),
@@ -148,7 +169,7 @@ impl Claim {
 
     /// The claim and a judgement of it in a line, for terminals.
     pub(crate) fn line(&self, judgement: &Judgement) -> String {
-        let verdict = judgement.verdict.name(self.source);
+        let verdict = judgement.verdict.name(&self.source);
         match &judgement.estimate {
             Some(estimate) => {
                 let unit = self.unit_after();
@@ -186,7 +207,7 @@ impl Criterion {
             (false, Some(Better::Higher)) if too_high => Verdict::ImprovedUpon,
             (false, Some(Better::Lower)) if too_low => Verdict::ImprovedUpon,
             (false, _) if too_low || too_high => Verdict::NotReproduced,
-            (false, _) => Verdict::CannotBeTold,
+            (false, _) => Verdict::Undecided,
         }
     }
 }
@@ -209,16 +230,16 @@ impl std::fmt::Display for Criterion {
 impl Verdict {
     /// As readers see it: what papers measured is reproduced, what they expect is confirmed, goals
     /// are met.
-    pub fn name(self, source: Source) -> &'static str {
+    pub fn name(self, source: &ClaimSource) -> &'static str {
         match (self, source) {
-            (Self::Reproduced, Source::Paper(_)) => "reproduced",
-            (Self::Reproduced, Source::Goal) => "met",
-            (Self::NotReproduced, Source::Paper(_)) => "not reproduced",
-            (Self::Reproduced, Source::Expectation(_)) => "confirmed",
-            (Self::NotReproduced, Source::Expectation(_)) => "not confirmed",
-            (Self::NotReproduced, Source::Goal) => "not met",
+            (Self::Reproduced, ClaimSource::Paper(_)) => "reproduced",
+            (Self::Reproduced, ClaimSource::Goal) => "met",
+            (Self::NotReproduced, ClaimSource::Paper(_)) => "not reproduced",
+            (Self::Reproduced, ClaimSource::Expectation(_)) => "confirmed",
+            (Self::NotReproduced, ClaimSource::Expectation(_)) => "not confirmed",
+            (Self::NotReproduced, ClaimSource::Goal) => "not met",
             (Self::ImprovedUpon, _) => "improved upon",
-            (Self::CannotBeTold, _) => "cannot be told",
+            (Self::Undecided, _) => "cannot be told",
             (Self::NotMeasured, _) => "not measured",
         }
     }
@@ -330,13 +351,19 @@ impl std::fmt::Display for Estimate {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
     use crate::machine::Machine;
     use crate::record::{Better, Metric, Row, Sample, Samples};
     use crate::stats::Ratio;
+
+    /// A claim with these keys of a file.
+    pub(crate) fn claim(title: &str, keys: &str) -> Claim {
+        let rest = "statement = 'It is.'\nmeasure = 'its size'\notherwise = 'it is not'\nvalue.computed = []";
+        toml::from_str(&format!("title = '{title}'\n{keys}\n{rest}")).unwrap()
+    }
 
     fn estimate(low: f64, high: f64) -> Estimate {
         Estimate { value: (low + high) / 2.0, low, high, rounds: 5 }
@@ -346,19 +373,19 @@ mod tests {
     fn only_whole_intervals_are_verdicts() {
         let cases = [
             (Criterion::AtLeast(4.0), 4.0, 5.0, Verdict::Reproduced),
-            (Criterion::AtLeast(4.0), 3.0, 5.0, Verdict::CannotBeTold),
+            (Criterion::AtLeast(4.0), 3.0, 5.0, Verdict::Undecided),
             (Criterion::AtLeast(4.0), 1.0, 3.9, Verdict::NotReproduced),
-            (Criterion::Above(0.0), 0.0, 1.0, Verdict::CannotBeTold),
+            (Criterion::Above(0.0), 0.0, 1.0, Verdict::Undecided),
             (Criterion::Above(0.0), -1.0, 0.0, Verdict::NotReproduced),
             (Criterion::AtMost(0.35), 0.1, 0.35, Verdict::Reproduced),
             (Criterion::AtMost(0.35), 0.36, 0.4, Verdict::NotReproduced),
-            (Criterion::Below(1.0), 0.5, 1.5, Verdict::CannotBeTold),
+            (Criterion::Below(1.0), 0.5, 1.5, Verdict::Undecided),
             (Criterion::Below(1.0), 1.0, 1.5, Verdict::NotReproduced),
             (Criterion::Between(0.9, 1.1), 0.9, 1.0, Verdict::Reproduced),
-            (Criterion::Between(0.9, 1.1), 0.5, 2.0, Verdict::CannotBeTold),
+            (Criterion::Between(0.9, 1.1), 0.5, 2.0, Verdict::Undecided),
             (Criterion::Between(0.9, 1.1), 1.2, 2.0, Verdict::NotReproduced),
             (Criterion::Differs(0.0), -2.0, -1.0, Verdict::Reproduced),
-            (Criterion::Differs(0.0), -2.0, 1.0, Verdict::CannotBeTold),
+            (Criterion::Differs(0.0), -2.0, 1.0, Verdict::Undecided),
         ];
         for (criterion, low, high, verdict) in cases {
             assert_eq!(
@@ -375,18 +402,18 @@ mod tests {
         let cases = [
             // A claimed loss, and a saving instead.
             (Criterion::Below(0.0), Higher, 1.0, 2.0, Verdict::ImprovedUpon),
-            (Criterion::Below(0.0), Higher, -1.0, 2.0, Verdict::CannotBeTold),
+            (Criterion::Below(0.0), Higher, -1.0, 2.0, Verdict::Undecided),
             (Criterion::Below(0.0), Higher, -2.0, -1.0, Verdict::Reproduced),
             // A claimed dip, and none.
             (Criterion::Above(0.0), Lower, -2.0, -1.0, Verdict::ImprovedUpon),
-            (Criterion::Above(0.0), Lower, -2.0, 1.0, Verdict::CannotBeTold),
+            (Criterion::Above(0.0), Lower, -2.0, 1.0, Verdict::Undecided),
             // The other side of a range is not better.
             (Criterion::Between(0.9, 1.1), Lower, 0.5, 0.8, Verdict::ImprovedUpon),
             (Criterion::Between(0.9, 1.1), Lower, 1.2, 1.5, Verdict::NotReproduced),
             // Nor is a number that falls short.
             (Criterion::AtLeast(4.0), Higher, 1.0, 2.0, Verdict::NotReproduced),
             (Criterion::AtMost(0.5), Lower, 0.6, 0.7, Verdict::NotReproduced),
-            (Criterion::Differs(0.0), Higher, -1.0, 1.0, Verdict::CannotBeTold),
+            (Criterion::Differs(0.0), Higher, -1.0, 1.0, Verdict::Undecided),
         ];
         for (criterion, better, low, high, verdict) in cases {
             assert_eq!(
@@ -414,36 +441,18 @@ mod tests {
             failures: 0,
             error: None,
         };
-        ResultFile {
-            experiment: "connections".to_owned(),
-            machine: Machine::describe(),
-            commit: "abc".to_owned(),
-            parameters: BTreeMap::from([("rounds".to_owned(), 5.into())]),
-            rows: vec![row("plain", None), row("accelerated", Some(ratio))],
-            tables: Vec::new(),
-            summary: BTreeMap::new(),
-            meanings: BTreeMap::new(),
-            figures: Vec::new(),
-        }
+        let rows = vec![row("plain", None), row("accelerated", Some(ratio))];
+        ResultFile::new("connections", Machine::describe(), BTreeMap::new(), rows)
     }
 
     #[test]
     fn a_ratio_is_judged_by_the_rounds_in_which_both_were_measured() {
-        let claim = Claim {
-            title: "rate",
-            statement: "It is higher.",
-            source: Source::Goal,
-            published: "",
-            measure: "rate over plain",
-            unit: "",
-            evidence: |result| {
-                Estimate::ratio(result, At { case: "64 B", variant: "accelerated", metric: "rate" })
-            },
-            criterion: Criterion::Above(1.0),
-            better: None,
-            otherwise: "it is not",
+        let claim = claim("rate", "criterion.above = 1");
+        let judge = |pairs| {
+            let result = result(Ratio { value: 2.0, low: 1.8, high: 2.2, pairs });
+            let at = At { case: "64 B", variant: "accelerated", metric: "rate" };
+            claim.judge(Estimate::ratio(&result, at))
         };
-        let judge = |pairs| claim.judge(&result(Ratio { value: 2.0, low: 1.8, high: 2.2, pairs }));
         let rounds = |judgement: &Judgement| judgement.estimate.unwrap().rounds;
         for pairs in [Some(5), None] {
             let all = judge(pairs);
@@ -452,12 +461,12 @@ mod tests {
         // Of five rounds one of the two failed in three: the rest is far too few for so narrow an
         // interval.
         let two = judge(Some(2));
-        assert_eq!((two.verdict, rounds(&two)), (Verdict::CannotBeTold, 2));
+        assert_eq!((two.verdict, rounds(&two)), (Verdict::Undecided, 2));
         let Estimate { low, high, .. } = two.estimate.unwrap();
         assert!(low < 1.0 && high > 3.0, "{two:?}");
         for (pairs, few) in [(Some(1), 1), (Some(0), 0)] {
             let judgement = judge(pairs);
-            assert_eq!((judgement.verdict, rounds(&judgement)), (Verdict::CannotBeTold, few));
+            assert_eq!((judgement.verdict, rounds(&judgement)), (Verdict::Undecided, few));
             assert!(judgement.why.contains("run more"), "{judgement:?}");
         }
         let line = claim.line(&judge(Some(5)));
@@ -468,14 +477,8 @@ mod tests {
     #[test]
     fn pairs_of_rounds_are_counted_where_measurements_failed() {
         let sample = |variant: &str, round, outcome: Option<f64>| Sample {
-            case: "64 B".to_owned(),
-            x: None,
-            variant: variant.to_owned(),
-            metric: Some(Metric { name: "rate", unit: "1/s", better: Better::Higher }),
-            round,
-            position: 0,
             outcome: outcome.ok_or_else(|| "hung".to_owned()),
-            traffic: None,
+            ..Sample::new("64 B", variant, Metric::higher("rate", "1/s"), round, 0.0)
         };
         // The baseline failed in the last three of five rounds.
         let samples = (1..=5).flat_map(|round| {

@@ -1,57 +1,50 @@
 //! Experiments, and what they get to work with.
 
-use std::time::Duration;
-
 use anyhow::Result;
 
 pub use crate::context::{Context, Description, Options};
 
-use crate::claim::{Claim, Comparison};
-use crate::outcome::{Findings, Outcome, Recorded, ResultFile};
+use crate::claim::{Claim, Estimate, Evidence, Judgement, PublishedComparison};
+use crate::experiment_file::ExperimentFile;
+use crate::outcome::{At, Findings, Outcome, Recorded, ResultFile};
+use crate::quantity::Quantity;
 
 /// Something that can be measured.
 pub trait Experiment: Sync {
     /// The name under which users ask for it, and the name of its directory.
     fn name(&self) -> &'static str;
 
-    /// The quantities that it measures, in a sentence or two.
-    fn about(&self) -> &'static str;
+    /// Its texts and claims.
+    fn file(&self) -> &'static ExperimentFile;
 
-    /// The question that it answers, in a line.
-    fn question(&self) -> &'static str {
-        let about = self.about();
-        about.split_once(". ").map_or(about, |(first, _)| first)
+    /// Claims that it can support or not.
+    fn claims(&self) -> &'static [Claim] {
+        &self.file().claims
     }
 
-    /// The paper and figures that it follows, if any.
-    fn paper_reference(&self) -> Option<&'static str>;
+    /// The number of a claim that no row of `result` has, by the words of the claim; `None` if they
+    /// name nothing.
+    fn computed(&self, words: &[&str], result: &ResultFile) -> Option<Evidence> {
+        let _ = (words, result);
+        None
+    }
 
-    /// Claims that it can support or not, the most important first; reports judge them by the
-    /// result.
-    fn claims(&self) -> &'static [Claim] {
-        &[]
+    /// Why a row is missing, where the experiment knows more about that than the result.
+    fn reason(&self, result: &ResultFile, at: At<'_>) -> Option<String> {
+        let _ = (result, at);
+        None
     }
 
     /// Published numbers beside those of `result`, for reports.
-    fn comparisons(&self, result: &ResultFile) -> Vec<Comparison> {
+    fn comparisons(&self, result: &ResultFile) -> Vec<PublishedComparison> {
         let _ = result;
         Vec::new()
-    }
-
-    /// About how long it takes on a machine with two processors, for those who wait.
-    fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 45 } else { 600 })
     }
 
     /// Why it cannot run on this machine, if so, and what to do about it.
     fn unavailable(&self, options: &Options) -> Option<String> {
         let _ = options;
         None
-    }
-
-    /// Options of `seekwire lab run` that not all experiments have, and it has; without the dashes.
-    fn own_options(&self) -> &'static [&'static str] {
-        &[]
     }
 
     /// Measures. A reading that cannot be taken here is a sample with an error, not a failure of
@@ -77,7 +70,43 @@ pub struct Unavailable(pub String);
 impl dyn Experiment + '_ {
     /// Its description for readers.
     pub(crate) fn description(&self) -> Description {
-        let (name, about, paper_reference) = (self.name(), self.about(), self.paper_reference());
-        Description { name, about, paper_reference }
+        let ExperimentFile { about, follows, .. } = self.file();
+        Description { name: self.name(), about, paper_reference: follows.as_deref() }
+    }
+
+    /// Judges one of its claims by `result`.
+    pub(crate) fn judge(&self, claim: &Claim, result: &ResultFile) -> Judgement {
+        claim.judge(self.evidence(claim, result))
+    }
+
+    /// The number of one of its claims.
+    pub(crate) fn evidence(&self, claim: &Claim, result: &ResultFile) -> Evidence {
+        let reason = |at| self.reason(result, at);
+        match &claim.value {
+            Quantity::Computed(words) => {
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                self.computed(&words, result)
+                    .unwrap_or_else(|| Err(format!("nothing computes {words:?}")))
+            }
+            Quantity::Median(place) => {
+                let at = place.at();
+                Estimate::median(result, at).map_err(|why| reason(at).unwrap_or(why))
+            }
+            Quantity::Ratio(place) => match (place.at(), place.over()) {
+                (at, None) => Estimate::ratio(result, at).map_err(|why| reason(at).unwrap_or(why)),
+                (at, Some(over)) => Estimate::ratio_of_medians(result, at, over)
+                    .map_err(|why| reason(at).or_else(|| reason(over)).unwrap_or(why)),
+            },
+        }
+    }
+
+    /// All published numbers beside those of `result`.
+    pub(crate) fn published(&self, result: &ResultFile) -> Vec<PublishedComparison> {
+        let of_claim = |title: &str| {
+            let claim = self.claims().iter().find(|claim| claim.title == title);
+            self.evidence(claim.ok_or_else(|| format!("no claim is '{title}'"))?, result)
+        };
+        let ratios = self.file().comparison.as_ref().map(|ratios| ratios.beside(of_claim));
+        ratios.into_iter().chain(self.comparisons(result)).collect()
     }
 }

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn journals_of_strangers_are_empty() {
+    fn journals_of_other_users_are_empty() {
         let directory = tempfile::tempdir().unwrap();
         assert!(Journal::read(directory.path()).reasons().is_empty());
         std::fs::write(directory.path().join(Journal::FILE), "[1, 2").unwrap();

@@ -14,16 +14,20 @@
 //!   messaging     programs that exchange messages over libzmq (of their own) or mailboxes (peer)
 //!   limits        what the memory of this machine can do
 //! experiment      what can be measured
+//!   experiment_file  its texts and claims, from lab/experiments/NAME.toml
+//!   view, words   parts of it
 //! run             experiments, one after another
 //! claim, verdict  the claims of papers, judged by the measurements
-//! all, journal    every experiment in turn, and what became of each
+//!   quantity      their numbers, by the names of rows
+//! published       published ratios beside ours
+//! run_all, journal  every experiment in turn, and what became of each
 //! site, markdown  the site that joins all results, and tables in Markdown pages
 //! pack            results that are kept in little room
 //! curves          figures as SVG
 //! ```
 //!
-//! How programs are started, alternated, recorded and reported, and the programs of `seekwire demo`,
-//! are in [`seekwire_harness`].
+//! How programs are started, alternated, recorded and reported, and the programs of `seekwire
+//! demo`, are in [`seekwire_harness`].
 //!
 //! The laboratory measures the shipped artefacts from outside, in processes of their own. It
 //! contains no part of what it measures, except that [`peer`] uses the public Rust API, and that
@@ -33,13 +37,14 @@
 // They panic if the stream cannot be written to: `seekwire_program::tell` does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-pub mod all;
 mod bench;
 pub mod calibrate;
 pub mod claim;
 pub mod command;
 mod curves;
 pub mod experiment;
+#[macro_use]
+pub mod experiment_file;
 mod experiments;
 mod guests;
 mod imaging;
@@ -51,11 +56,16 @@ pub mod network;
 mod pack;
 pub mod peer;
 pub mod pipeline;
+pub mod published;
+pub mod quantity;
 pub mod run;
+pub mod run_all;
 mod site;
 mod slides;
 mod streambench;
 mod verdict;
+mod view;
+mod words;
 
 use seekwire_harness::{compiled, context, measure, output, programs, report, search, text};
 pub use seekwire_harness::{

@@ -7,20 +7,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 
-use crate::record::{Better, Metric};
+use crate::record::Metric;
 
 /// Bandwidth of one processor copying chunks into a pool.
-pub(crate) const COPY: Metric =
-    Metric { name: "single copy", unit: "GB/s", better: Better::Higher };
+pub(crate) const COPY: Metric = Metric::higher("single copy", "GB/s");
 /// Bandwidth of one processor copying chunks into a pool and out again.
-pub(crate) const TWO_COPIES: Metric =
-    Metric { name: "two copies, one processor", unit: "GB/s", better: Better::Higher };
+pub(crate) const TWO_COPIES: Metric = Metric::higher("two copies, one processor", "GB/s");
 /// Bandwidth of two processors, one copying chunks into a pool and the other one copying them out.
-pub(crate) const PIPELINE: Metric =
-    Metric { name: "two copies, two processors", unit: "GB/s", better: Better::Higher };
+pub(crate) const PIPELINE: Metric = Metric::higher("two copies, two processors", "GB/s");
 /// Time for a cache line to go to another processor and come back.
-pub(crate) const CACHE_LINE: Metric =
-    Metric { name: "cache-line round trip", unit: "ns", better: Better::Lower };
+pub(crate) const CACHE_LINE: Metric = Metric::lower("cache-line round trip", "ns");
 
 /// How memory is copied: in chunks, through a pool of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

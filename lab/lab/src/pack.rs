@@ -142,8 +142,8 @@ pub fn pack(directory: &Path) -> Result<(u64, u64)> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(raw.as_bytes())?;
     let mut packed: &[u8] = &encoder.finish()?;
-    let mut found = result.clone();
-    rows_of_raw.with_findings = find(&mut found, &samples).is_ok() && found == result;
+    let mut recomputed = result.clone();
+    rows_of_raw.with_findings = find(&mut recomputed, &samples).is_ok() && recomputed == result;
     if rows_of_raw.with_findings {
         Findings::default().put_into(&mut result);
     }
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_told() {
+    fn damage_is_reported() {
         let directory = recorded("connections");
         let packed = directory.path().join(PACKED_RAW);
         let whole = fs::read(&packed).unwrap();

@@ -1,4 +1,4 @@
-//! The way from an experiment to its files.
+//! From an experiment to its files.
 
 use anyhow::{Result, bail};
 

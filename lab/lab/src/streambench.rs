@@ -5,9 +5,9 @@ use std::sync::OnceLock;
 
 use anyhow::{Result, anyhow};
 
-use crate::compiled::{self, Source};
+use crate::compiled::{self, SourceFile};
 
-const SOURCE: Source<'_> = Source {
+const SOURCE: SourceFile<'_> = SourceFile {
     name: "streambench",
     text: include_str!("../peer/streambench.c"),
     flags: &["-std=c11", "-O2"],

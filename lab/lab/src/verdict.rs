@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::claim::{Claim, Judgement, Source, Verdict};
+use crate::claim::{Claim, ClaimSource, Judgement, Verdict};
+use crate::experiment::Experiment;
 use crate::outcome::ResultFile;
 
 /// Summary of the claims of an experiment.
@@ -16,29 +17,35 @@ pub(crate) struct Overall {
     pub(crate) judgements: Vec<(&'static Claim, Judgement)>,
 }
 
-/// Judges `claims` by `result`. The line is about claims that papers measured, else about those
-/// that they expect, else about goals.
-pub(crate) fn judge(claims: &'static [Claim], result: &ResultFile) -> Overall {
-    let judgements: Vec<(&Claim, Judgement)> =
-        claims.iter().map(|claim| (claim, claim.judge(result))).collect();
-    let rank = |claim: &Claim| match claim.source {
-        Source::Paper(_) => 0,
-        Source::Expectation(_) => 1,
-        Source::Goal => 2,
+/// Judges the claims of `experiment` by `result`. The line is about claims that papers measured,
+/// else about those that they expect, else about goals.
+pub(crate) fn judge(experiment: Option<&'static dyn Experiment>, result: &ResultFile) -> Overall {
+    let judged = |experiment: &'static dyn Experiment| {
+        experiment.claims().iter().map(|claim| (claim, experiment.judge(claim, result))).collect()
     };
-    let first = claims.iter().min_by_key(|claim| rank(claim));
+    overall(experiment.map_or_else(Vec::new, judged))
+}
+
+fn overall(judgements: Vec<(&'static Claim, Judgement)>) -> Overall {
+    let rank = |claim: &Claim| match claim.source {
+        ClaimSource::Paper(_) => 0,
+        ClaimSource::Expectation(_) => 1,
+        ClaimSource::Goal => 2,
+    };
+    let first = judgements.iter().map(|(claim, _)| *claim).min_by_key(|claim| rank(claim));
     let counted = || judgements.iter().filter(|(claim, _)| Some(rank(claim)) == first.map(rank));
-    let source = first.map_or(Source::Goal, |claim| claim.source);
+    let source = first.map_or(&ClaimSource::Goal, |claim| &claim.source);
     let name = |verdict: Verdict| verdict.name(source);
 
     let of = |verdict| counted().filter(move |(_, judgement)| judgement.verdict == verdict);
-    let names = |verdict| of(verdict).map(|(claim, _)| claim.title).collect::<Vec<_>>().join(", ");
+    let names =
+        |verdict| of(verdict).map(|(claim, _)| &*claim.title).collect::<Vec<_>>().join(", ");
     let count = |verdict| of(verdict).count();
     let [yes, improved, no, unknown, missing] = [
         Verdict::Reproduced,
         Verdict::ImprovedUpon,
         Verdict::NotReproduced,
-        Verdict::CannotBeTold,
+        Verdict::Undecided,
         Verdict::NotMeasured,
     ]
     .map(count);
@@ -50,7 +57,7 @@ pub(crate) fn judge(claims: &'static [Claim], result: &ResultFile) -> Overall {
     let (class, verdict) = match (yes + improved, no, unknown) {
         (0, 0, 0) if missing == 0 => ("unknown", "nothing is claimed".to_owned()),
         (0, 0, 0) => ("unknown", name(Verdict::NotMeasured).to_owned()),
-        (0, 0, _) => ("unknown", name(Verdict::CannotBeTold).to_owned()),
+        (0, 0, _) => ("unknown", name(Verdict::Undecided).to_owned()),
         (_, 0, 0) => ("yes", done),
         (_, 0, _) => ("yes", format!("{done}, as far as can be told")),
         (0, _, _) => ("no", name(Verdict::NotReproduced).to_owned()),
@@ -58,7 +65,7 @@ pub(crate) fn judge(claims: &'static [Claim], result: &ResultFile) -> Overall {
     };
     let mut why = format!("{yes} of {} claims", counted().count());
     for verdict in
-        [Verdict::ImprovedUpon, Verdict::NotReproduced, Verdict::CannotBeTold, Verdict::NotMeasured]
+        [Verdict::ImprovedUpon, Verdict::NotReproduced, Verdict::Undecided, Verdict::NotMeasured]
     {
         if count(verdict) > 0 {
             let _ = write!(why, "; {}: {}", name(verdict), names(verdict));
@@ -69,7 +76,7 @@ pub(crate) fn judge(claims: &'static [Claim], result: &ResultFile) -> Overall {
     if let (1, Some((_, judgement))) = (counted().count(), reasons.next()) {
         why = judgement.why.clone();
     }
-    if claims.is_empty() {
+    if judgements.is_empty() {
         why = "neither a paper nor a goal is compared with these numbers".to_owned();
     }
     Overall { class, verdict, why, judgements }
@@ -77,63 +84,31 @@ pub(crate) fn judge(claims: &'static [Claim], result: &ResultFile) -> Overall {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-    use crate::claim::{Criterion, Estimate};
-    use crate::machine::Machine;
-    use crate::record::Better;
+    use crate::claim::Estimate;
+    use crate::claim::tests::claim;
 
-    fn estimate(low: f64, high: f64) -> Result<Estimate, String> {
-        Ok(Estimate { value: (low + high) / 2.0, low, high, rounds: 5 })
-    }
-
-    const fn claim(
-        title: &'static str,
-        evidence: fn(&ResultFile) -> Result<Estimate, String>,
-    ) -> Claim {
-        Claim {
-            title,
-            statement: "There is a loss.",
-            source: Source::Paper("a paper"),
-            published: "",
-            measure: "what is saved",
-            unit: "%",
-            evidence,
-            criterion: Criterion::Below(0.0),
-            better: Some(Better::Higher),
-            otherwise: "there is none",
-        }
-    }
-
-    const LOSS: Claim = claim("loss", |_| estimate(-2.0, -1.0));
-    const GAIN: Claim = claim("gain", |_| estimate(1.0, 2.0));
-    const NEITHER: Claim = claim("neither", |_| estimate(-1.0, 1.0));
-
-    fn line(claims: &'static [Claim]) -> (&'static str, String, String) {
-        let result = ResultFile {
-            experiment: "seek".to_owned(),
-            machine: Machine::describe(),
-            commit: "abc".to_owned(),
-            parameters: BTreeMap::new(),
-            rows: Vec::new(),
-            tables: Vec::new(),
-            summary: BTreeMap::new(),
-            meanings: BTreeMap::new(),
-            figures: Vec::new(),
+    fn line(intervals: &[(&str, f64, f64)]) -> (&'static str, String, String) {
+        let judged = |&(title, low, high): &(&str, f64, f64)| {
+            let keys = "source.paper = 'a paper'\ncriterion.below = 0\nbetter = 'higher'";
+            let claim: &Claim = Box::leak(Box::new(claim(title, keys)));
+            let estimate = Estimate { value: (low + high) / 2.0, low, high, rounds: 5 };
+            (claim, claim.judge(Ok(estimate)))
         };
-        let Overall { class, verdict, why, .. } = judge(claims, &result);
+        let Overall { class, verdict, why, .. } = overall(intervals.iter().map(judged).collect());
         (class, verdict, why)
     }
 
     #[test]
     fn what_improves_upon_a_paper_is_no_failure() {
+        let [loss, gain, neither] =
+            [("loss", -2.0, -1.0), ("gain", 1.0, 2.0), ("neither", -1.0, 1.0)];
         let of = |class, verdict: &str, why: &str| (class, verdict.to_owned(), why.to_owned());
-        assert_eq!(line(&[GAIN]), of("yes", "improved upon", "there is none"));
+        assert_eq!(line(&[gain]), of("yes", "improved upon", "it is not"));
         let both = "1 of 2 claims; improved upon: gain";
-        assert_eq!(line(&[LOSS, GAIN]), of("yes", "reproduced or improved upon", both));
+        assert_eq!(line(&[loss, gain]), of("yes", "reproduced or improved upon", both));
         assert_eq!(
-            line(&[GAIN, NEITHER]),
+            line(&[gain, neither]),
             of(
                 "yes",
                 "improved upon, as far as can be told",

@@ -109,7 +109,7 @@ fn an_option_belongs_to_the_experiments_that_show_it() {
 }
 
 #[test]
-fn a_name_that_is_wrong_is_told_with_the_right_ones() {
+fn a_wrong_name_is_reported_with_the_right_ones() {
     let refused = seekwire(&["lab", "run", "sokcets", "--quick"]);
     let errors = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(2));
@@ -124,7 +124,7 @@ fn full(arguments: &[&str]) -> Option<i32> {
 }
 
 #[test]
-fn what_is_measured_is_kept_if_nobody_can_be_told_of_it() {
+fn measurements_are_kept_if_they_cannot_be_printed() {
     let out = tempfile::tempdir().unwrap();
     let path = out.path().to_str().unwrap();
     let run = ["lab", "run", "connections", "--quick", "--rounds", "1", "--out", path];
@@ -171,7 +171,7 @@ fn a_role_ends_with_the_laboratory_that_was_killed() {
 }
 
 #[test]
-fn seek_compares_each_way_with_both_baselines() {
+fn seek_compares_each_method_with_both_baselines() {
     let ran = run("seek");
     ran.is_complete(
         &[

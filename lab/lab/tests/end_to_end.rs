@@ -2,16 +2,18 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use anyhow::Result;
 
 use seekwire_lab::experiment::{Context, Experiment};
+use seekwire_lab::experiment_file::ExperimentFile;
 use seekwire_lab::launch::{Mode, Program, Traffic};
-use seekwire_lab::outcome::{Findings, Key, Outcome, Recorded, ResultFile};
+use seekwire_lab::outcome::{Findings, Outcome, Recorded, ResultFile, SummaryValue};
 use seekwire_lab::plot::{Axis, Chart, Figure, Point, Scale, Series};
 use seekwire_lab::progress::Progress;
-use seekwire_lab::record::{Better, Metric, Selector};
+use seekwire_lab::record::{Metric, Selector};
 use seekwire_lab::schedule::{Group, Trial, Variant, alternate};
 use seekwire_lab::{Options, experiments};
 
@@ -43,7 +45,7 @@ fn every_experiment_is_described() {
             "slides"
         ]
     );
-    assert!(experiments().iter().all(|experiment| experiment.about().len() > 40));
+    assert!(experiments().iter().all(|experiment| experiment.file().about.len() > 40));
 }
 
 #[test]
@@ -71,7 +73,7 @@ fn zeromq_cannot_run_where_its_programs_were_not_built() {
         .iter()
         .find(|experiment| experiment.name() == "zeromq")
         .unwrap();
-    let all = seekwire_lab::all::run_these(&[zeromq], &options).unwrap();
+    let all = seekwire_lab::run_all::run_these(&[zeromq], &options).unwrap();
     let [(name, why)] = &all.skipped[..] else { panic!("{all:?}") };
     assert!(name == "zeromq" && error.ends_with(why.as_str()), "{name}: {why}");
     assert!(all.completed.is_empty() && all.failed.is_empty(), "{all:?}");
@@ -165,19 +167,19 @@ fn accelerated_runs_preload_the_library_and_read_its_counters() {
 /// Compares the lengths of the output of two children, to have a known outcome.
 struct Lengths;
 
-const LENGTH: Metric = Metric { name: "length", unit: "B", better: Better::Higher };
+const LENGTH: Metric = Metric::higher("length", "B");
 
 impl Experiment for Lengths {
     fn name(&self) -> &'static str {
         "lengths"
     }
 
-    fn about(&self) -> &'static str {
-        "Lengths of lines"
-    }
-
-    fn paper_reference(&self) -> Option<&'static str> {
-        None
+    fn file(&self) -> &'static ExperimentFile {
+        static FILE: LazyLock<ExperimentFile> = LazyLock::new(|| {
+            let text = "question = ''\nabout = 'Lines'\nseconds = { quick = 1, thorough = 1 }";
+            ExperimentFile::parse("lengths", text)
+        });
+        &FILE
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
@@ -209,7 +211,7 @@ impl Experiment for Lengths {
         let chart = Chart::Curves { x: axis("line"), y: axis("length (B)"), series };
         let (file, title) = ("lengths.svg".to_owned(), "Lengths".to_owned());
         Findings {
-            summary: Vec::from_iter(Key::measured("long_vs_short", "twice", ratio)),
+            summary: Vec::from_iter(SummaryValue::measured("long_vs_short", "twice", ratio)),
             figures: vec![Figure { file, title, chart }],
             tables: Vec::new(),
         }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use namespace::with_pair;
 use rustix::process::{Pid, Signal, kill_process};
-use seekwire_gauge::{Client, Kind, Test};
+use seekwire_gauge::{Client, Test, TestKind};
 use seekwire_nic::{Interface, Kernel, Store};
 use seekwire_testbed::{CpuQuota, Side, Testbed};
 use serde_json::Value;
@@ -37,10 +37,10 @@ fn result(out: &Path) -> Value {
 /// The readings of a step, if it was measured.
 fn spread<'a>(result: &'a Value, case: &str, step: &str, metric: &str) -> Option<&'a Value> {
     let rows = result["rows"].as_array().unwrap();
-    let found = rows
+    let row = rows
         .iter()
         .find(|row| row["case"] == case && row["variant"] == step && row["metric"] == metric)?;
-    Some(&found["spread"])
+    Some(&row["spread"])
 }
 
 fn titles(result: &Value) -> Vec<&str> {
@@ -248,7 +248,7 @@ fn with_a_peer_only_the_interface_here_is_set_and_it_is_put_back() {
             assert_eq!(near(), before, "{signal:?}");
         }
         // The server is free again, not just when the test would have been over.
-        let test = Test::new(Kind::Stream, 1000, Duration::from_millis(10));
+        let test = Test::new(TestKind::Stream, 1000, Duration::from_millis(10));
         let mut client = Client::of(address.parse().unwrap());
         client.persist(&test, Duration::from_secs(9), &|| false).unwrap();
 

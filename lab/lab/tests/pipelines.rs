@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use seekwire_lab::launch::{Finished, Mode, Program, Running};
-use seekwire_lab::pipeline::{Order, Report};
+use seekwire_lab::pipeline::{PipelineOrder, PipelineReport};
 
-const ORDER: Order = Order {
+const ORDER: PipelineOrder = PipelineOrder {
     size: 2048,
     milliseconds: 10,
     interval_ns: 0,
@@ -23,12 +23,12 @@ fn role(runtime: &str) -> Program {
         .timeout(Duration::from_secs(60))
 }
 
-fn report(finished: &Finished) -> Report {
+fn report(finished: &Finished) -> PipelineReport {
     serde_json::from_str(finished.stdout.lines().last().unwrap()).unwrap()
 }
 
 /// Two processes.
-fn joined(order: &Order) -> Report {
+fn joined(order: &PipelineOrder) -> PipelineReport {
     let start = |rank| role("joined").arg(rank).args(order.arguments()).start().unwrap();
     let mut both: [Running; 2] = ["0", "1"].map(start);
     let address = |running: &Running| {
@@ -44,13 +44,13 @@ fn joined(order: &Order) -> Report {
     all
 }
 
-fn alone(runtime: &str, order: &Order) -> Report {
+fn alone(runtime: &str, order: &PipelineOrder) -> PipelineReport {
     report(&role(runtime).args(order.arguments()).run().unwrap())
 }
 
 #[test]
 fn every_stage_reads_every_block() {
-    let timed = Order { interval_ns: 100_000, ..ORDER };
+    let timed = PipelineOrder { interval_ns: 100_000, ..ORDER };
     for order in [ORDER, timed] {
         for runtime in ["local", "crossbeam", "timely", "joined"] {
             let report = match runtime {
@@ -66,11 +66,20 @@ fn every_stage_reads_every_block() {
 }
 
 #[test]
-fn a_pause_is_told_and_copies_have_begun_with_every_block() {
-    let order = Order { service_ns: 100_000, pause_ms: 5, milliseconds: 30, ..ORDER };
-    for report in [alone("local", &order), alone("crossbeam", &order), joined(&order)] {
-        assert_eq!(report.copies.iter().filter(|copy| copy.resumed.is_some()).count(), 1);
-        let begun: usize = report.copies.iter().map(|copy| copy.starts.len()).sum();
-        assert_eq!(begun as u64, report.blocks);
+fn a_pause_is_reported_and_copies_have_begun_with_every_block() {
+    let short = PipelineOrder { service_ns: 100_000, pause_ms: 5, milliseconds: 30, ..ORDER };
+    for runtime in ["local", "crossbeam", "joined"] {
+        // The first copy pauses only if it gets a block after a third of the time.
+        let longer = [1, 10, 100].map(|times| PipelineOrder { milliseconds: 30 * times, ..short });
+        let pauses = longer.iter().map(|order| {
+            let report = match runtime {
+                "joined" => joined(order),
+                _ => alone(runtime, order),
+            };
+            let begun: usize = report.copies.iter().map(|copy| copy.starts.len()).sum();
+            assert_eq!(begun as u64, report.blocks, "{runtime}");
+            report.copies.iter().filter(|copy| copy.resumed.is_some()).count()
+        });
+        assert_eq!(pauses.into_iter().find(|pauses| *pauses > 0), Some(1), "{runtime}");
     }
 }

@@ -5,11 +5,11 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
-use std::time::Duration;
 
 use anyhow::{Result, bail};
 
 use seekwire_lab::experiment::{Context, Experiment, Unavailable};
+use seekwire_lab::experiment_file::ExperimentFile;
 use seekwire_lab::outcome::{Findings, Outcome, Recorded};
 use seekwire_lab::record::Samples;
 use seekwire_lab::{Options, Pages, Site};
@@ -107,14 +107,14 @@ fn every_recorded_result_has_a_page_with_its_verdicts() {
         assert_eq!(is_named, !recorded().join(name).exists(), "{name}");
     }
 
-    let found = verdicts(&read(out.path().join("seek.html")));
-    let of = |words: &str| &found.iter().find(|(claim, _)| claim.contains(words)).unwrap().1;
+    let all = verdicts(&read(out.path().join("seek.html")));
+    let of = |words: &str| &all.iter().find(|(claim, _)| claim.contains(words)).unwrap().1;
     assert_eq!(of("up to 40 %"), "yes\">reproduced");
     assert_eq!(of("ten bytes"), "yes\">improved upon");
     // Four pairs need eight processors, and that machine had two.
-    let found = verdicts(&read(out.path().join("pairs.html")));
-    assert_eq!(found[0].1, "unknown\">not measured");
-    assert_eq!(found[1].1, "yes\">met");
+    let all = verdicts(&read(out.path().join("pairs.html")));
+    assert_eq!(all[0].1, "unknown\">not measured");
+    assert_eq!(all[1].1, "yes\">met");
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn what_cannot_be_read_is_named_and_the_rest_goes_on() {
     let names: Vec<String> = site
         .problems
         .iter()
-        .map(|(place, _)| Path::new(place).file_name().unwrap().to_string_lossy().into_owned())
+        .map(|(path, _)| Path::new(path).file_name().unwrap().to_string_lossy().into_owned())
         .collect();
     assert_eq!(names, ["damaged", "foreign", "infinite", "lost", "older"]);
     let index = read(&site.index);
@@ -221,7 +221,7 @@ fn what_cannot_be_read_is_named_and_the_rest_goes_on() {
 }
 
 #[test]
-fn what_strangers_wrote_is_text() {
+fn untrusted_content_is_text() {
     let directory = tempfile::tempdir().unwrap();
     let name = "a<b>\"'& ü";
     let experiment = directory.path().join(name);
@@ -264,7 +264,7 @@ fn what_strangers_wrote_is_text() {
 }
 
 #[test]
-fn links_of_strangers_are_not_followed() {
+fn links_of_other_users_are_not_followed() {
     let (results, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (directory, victim) = (results.path(), elsewhere.path().join("file"));
     fs::write(&victim, "mine").unwrap();
@@ -326,10 +326,10 @@ fn a_directory_that_is_a_result_is_reported() {
 #[test]
 fn without_results_it_says_what_to_run() {
     let directory = tempfile::tempdir().unwrap();
-    for place in [directory.path().to_owned(), directory.path().join("nowhere")] {
-        let error = format!("{:#}", seekwire_lab::report(&place, None).unwrap_err());
+    for path in [directory.path().to_owned(), directory.path().join("nowhere")] {
+        let error = format!("{:#}", seekwire_lab::report(&path, None).unwrap_err());
         assert!(error.contains("seekwire lab run all --quick --out"), "{error}");
-        assert!(!place.join("report").exists());
+        assert!(!path.join("report").exists());
     }
 }
 
@@ -351,7 +351,7 @@ fn directories_of_others_are_left_alone_and_earlier_sites_are_replaced() {
 }
 
 /// An experiment whose end is known.
-struct Known {
+struct FakeExperiment {
     name: &'static str,
     fails: bool,
     unavailable: bool,
@@ -359,21 +359,17 @@ struct Known {
     lacks: bool,
 }
 
-impl Experiment for Known {
+impl Experiment for FakeExperiment {
     fn name(&self) -> &'static str {
         self.name
     }
 
-    fn about(&self) -> &'static str {
-        "Nothing. It ends."
-    }
-
-    fn paper_reference(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn duration(&self, _: bool) -> Duration {
-        Duration::from_secs(1)
+    fn file(&self) -> &'static ExperimentFile {
+        static FILE: LazyLock<ExperimentFile> = LazyLock::new(|| {
+            let text = "question = ''\nabout = 'It ends.'\nseconds = { quick = 1, thorough = 1 }";
+            ExperimentFile::parse("fake", text)
+        });
+        &FILE
     }
 
     fn unavailable(&self, _: &Options) -> Option<String> {
@@ -405,15 +401,16 @@ impl Experiment for Known {
 fn a_run_of_everything_goes_on_after_a_failure() {
     let out = tempfile::tempdir().unwrap();
     let options = Options { quick: true, out: out.path().to_owned(), ..Options::default() };
-    let known = |name, fails, unavailable| Known { name, fails, unavailable, lacks: false };
+    let experiment =
+        |name, fails, unavailable| FakeExperiment { name, fails, unavailable, lacks: false };
     let (broken, absent, good) = (
-        known("pairs", true, false),
-        known("sockets", false, true),
-        known("connections", false, false),
+        experiment("pairs", true, false),
+        experiment("sockets", false, true),
+        experiment("connections", false, false),
     );
-    let lacking = Known { name: "vm", lacks: true, ..known("", false, false) };
+    let lacking = FakeExperiment { name: "vm", lacks: true, ..experiment("", false, false) };
     let these: [&dyn Experiment; 4] = [&broken, &absent, &lacking, &good];
-    let all = seekwire_lab::all::run_these(&these, &options).unwrap();
+    let all = seekwire_lab::run_all::run_these(&these, &options).unwrap();
     assert_eq!(all.completed.len(), 1);
     let skipped = [("sockets", "no such device"), ("vm", "no such package")];
     assert_eq!(all.skipped, skipped.map(|(name, why)| (name.to_owned(), why.to_owned())));
@@ -431,7 +428,8 @@ fn a_run_of_everything_goes_on_after_a_failure() {
 
     // An earlier result is still shown, and called that.
     let all =
-        seekwire_lab::all::run_these(&[&known("connections", true, false)], &options).unwrap();
+        seekwire_lab::run_all::run_these(&[&experiment("connections", true, false)], &options)
+            .unwrap();
     assert_eq!(all.failed.len(), 1);
     let note = "No new result of the last run (failed: experiment connections: it went wrong)";
     assert!(read(all.site.unwrap().index).contains(note));

@@ -16,9 +16,9 @@ mod broker;
 mod file;
 mod frames;
 mod pipeline;
+mod point_to_point;
 mod publish;
 mod scatter;
-mod two_ends;
 
 use std::process::ExitCode;
 
@@ -41,9 +41,9 @@ fn run() -> Result<()> {
         arguments.next().context("started by `seekwire lab run`; it has no use of its own")?;
     let order = arguments.next().with_context(|| format!("{role} lacks its order"))?;
     match role.as_str() {
-        "serve" => two_ends::serve(&order),
-        "request" => two_ends::drive(&order),
-        "alone" => two_ends::alone(&order),
+        "serve" => point_to_point::serve(&order),
+        "request" => point_to_point::drive(&order),
+        "alone" => point_to_point::alone(&order),
         "pipeline" => pipeline::run(&order, &arguments.collect::<Vec<_>>()),
         "hub" => {
             let hub: Hub = parse(&order)?;

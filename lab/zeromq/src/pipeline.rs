@@ -13,7 +13,9 @@ use std::thread;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use seekwire_lab::messaging;
-use seekwire_lab::pipeline::{Order, Report, Resident, Sink, Source, StepWork, is_block};
+use seekwire_lab::pipeline::{
+    BlockSource, PipelineOrder, PipelineReport, Resident, Sink, StepWork, is_block,
+};
 use zmq::{Context, Message, Socket, SocketType};
 
 /// How often a thread that waits for a block checks whether any will come.
@@ -22,8 +24,8 @@ const LOOK_MS: i32 = 20;
 /// State that the threads of this process share.
 struct Shared<'c> {
     context: &'c Context,
-    order: Order,
-    report: Mutex<Report>,
+    order: PipelineOrder,
+    report: Mutex<PipelineReport>,
     is_over: AtomicBool,
 }
 
@@ -37,11 +39,14 @@ impl Shared<'_> {
         Ok(socket)
     }
 
-    fn bound(&self, place: &str, name: &str, pipes: usize) -> Result<(Socket, String)> {
+    fn bound(&self, address: &str, name: &str, pipes: usize) -> Result<(Socket, String)> {
         let socket = self.socket(zmq::PUSH, pipes)?;
         // The system chooses ports; we choose other names.
-        let own =
-            if place.starts_with("tcp:") { place.to_owned() } else { format!("{place}-{name}") };
+        let own = if address.starts_with("tcp:") {
+            address.to_owned()
+        } else {
+            format!("{address}-{name}")
+        };
         let address = crate::frames::bind(&socket, &own)?;
         Ok((socket, address))
     }
@@ -55,7 +60,7 @@ impl Shared<'_> {
         Ok(socket)
     }
 
-    fn add(&self, report: Report) {
+    fn add(&self, report: PipelineReport) {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).join(report);
     }
 
@@ -84,9 +89,9 @@ impl Shared<'_> {
 }
 
 /// One of the two processes: `place`, where it listens; then its rank and the numbers of the order.
-pub(crate) fn run(place: &str, arguments: &[String]) -> Result<()> {
+pub(crate) fn run(address: &str, arguments: &[String]) -> Result<()> {
     let (rank, order) = arguments.split_first().context("say which rank")?;
-    let order = Order::parse(order)?;
+    let order = PipelineOrder::parse(order)?;
     let context = Context::new();
     let shared = Shared {
         context: &context,
@@ -95,8 +100,8 @@ pub(crate) fn run(place: &str, arguments: &[String]) -> Result<()> {
         is_over: AtomicBool::new(false),
     };
     match rank.as_str() {
-        "0" => source_and_second(&shared, place)?,
-        _ => first_and_sink(&shared, place)?,
+        "0" => source_and_second(&shared, address)?,
+        _ => first_and_sink(&shared, address)?,
     }
     let mut report =
         std::mem::take(&mut *shared.report.lock().unwrap_or_else(PoisonError::into_inner));
@@ -105,7 +110,7 @@ pub(crate) fn run(place: &str, arguments: &[String]) -> Result<()> {
 }
 
 /// Prints where this process listens, and reads where both do.
-fn meet(addresses: &[String]) -> Result<[Vec<String>; 2]> {
+fn exchange_addresses(addresses: &[String]) -> Result<[Vec<String>; 2]> {
     messaging::ready(&addresses.join(" "))?;
     let mut line = String::new();
     stdin().lock().read_line(&mut line)?;
@@ -113,27 +118,27 @@ fn meet(addresses: &[String]) -> Result<[Vec<String>; 2]> {
     Ok(all.map(|addresses| addresses.split(' ').map(str::to_owned).collect()))
 }
 
-fn source_and_second(shared: &Shared<'_>, place: &str) -> Result<()> {
-    let Order { copies, .. } = shared.order;
-    let (source, source_at) = shared.bound(place, "source", copies)?;
+fn source_and_second(shared: &Shared<'_>, address: &str) -> Result<()> {
+    let PipelineOrder { copies, .. } = shared.order;
+    let (source, source_at) = shared.bound(address, "source", copies)?;
     let mut addresses = vec![source_at];
     let mut to = Vec::new();
     for copy in 0..copies {
-        let (socket, address) = shared.bound(place, &format!("second{copy}"), copies)?;
+        let (socket, address) = shared.bound(address, &format!("second{copy}"), copies)?;
         to.push(socket);
         addresses.push(address);
     }
-    let [_, theirs] = meet(&addresses)?;
+    let [_, theirs] = exchange_addresses(&addresses)?;
     let pipes = copies * copies;
     let from = (0..copies).map(|_| shared.connected(&theirs, pipes)).collect::<Result<Vec<_>>>()?;
-    shared.add(Report { resident: Resident::begin(), ..Report::default() });
+    shared.add(PipelineReport { resident: Resident::begin(), ..PipelineReport::default() });
     thread::scope(|scope| {
         let mut threads = Vec::new();
         for (from, to) in from.into_iter().zip(to) {
             let work = StepWork::second(shared.order);
             threads.push(scope.spawn(move || shared.step(work, 1, &from, &to)));
         }
-        let mut making = Source::new(shared.order);
+        let mut making = BlockSource::new(shared.order);
         while let Some(block) = making.next() {
             source.send(Message::from(block), 0)?;
         }
@@ -146,22 +151,22 @@ fn source_and_second(shared: &Shared<'_>, place: &str) -> Result<()> {
     })
 }
 
-fn first_and_sink(shared: &Shared<'_>, place: &str) -> Result<()> {
-    let Order { copies, .. } = shared.order;
+fn first_and_sink(shared: &Shared<'_>, address: &str) -> Result<()> {
+    let PipelineOrder { copies, .. } = shared.order;
     let pipes = copies * copies;
     let mut addresses = Vec::new();
     let mut to = Vec::new();
     for copy in 0..copies {
-        let (socket, address) = shared.bound(place, &format!("first{copy}"), pipes)?;
+        let (socket, address) = shared.bound(address, &format!("first{copy}"), pipes)?;
         to.push(socket);
         addresses.push(address);
     }
-    let [theirs, _] = meet(&addresses)?;
+    let [theirs, _] = exchange_addresses(&addresses)?;
     let (source, second) = theirs.split_first().context("there is no source")?;
     let source = std::slice::from_ref(source);
     let from = (0..copies).map(|_| shared.connected(source, copies)).collect::<Result<Vec<_>>>()?;
     let into_sink = shared.connected(second, copies)?;
-    shared.add(Report { resident: Resident::begin(), ..Report::default() });
+    shared.add(PipelineReport { resident: Resident::begin(), ..PipelineReport::default() });
     thread::scope(|scope| {
         let mut threads = Vec::new();
         for (copy, (from, to)) in from.into_iter().zip(to).enumerate() {

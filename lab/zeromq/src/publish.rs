@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
 use seekwire_lab::messaging::{
-    Contents, Hub, Member, Modelled, SHARE, TOPICS, Violation, ready, renumber, repeat, report,
-    subscribed,
+    Hub, Member, MessageContents, Modelled, SHARE, TOPICS, Violation, ready, renumber, repeat,
+    report, subscribed,
 };
 use zmq::{Context, PULL, PUSH, SUB, Socket, XPUB};
 
@@ -105,7 +105,7 @@ pub(crate) fn publisher(order: &Hub) -> Result<()> {
         );
     }
     let (sent, arrived) = (vec![0; order.members], vec![0; order.members]);
-    let contents = Contents::new(order.size);
+    let contents = MessageContents::new(order.size);
     // The bodies are those of the topics' numbers.
     let messages = std::array::from_fn(|topic| contents.message(topic as u64));
     let mut publisher =
@@ -155,9 +155,9 @@ pub(crate) fn subscriber(order: &Member) -> Result<()> {
     }
     let tell =
         |messages: u64| send(&arrivals, [order.rank.to_string().as_str(), &messages.to_string()]);
-    let contents = Contents::new(order.size);
+    let contents = MessageContents::new(order.size);
     let mut received = [0u64; TOPICS];
-    let (mut step, mut untold) = (1, 0);
+    let (mut step, mut unreported) = (1, 0);
     loop {
         let [topic, message] = receive_exactly(&publisher)?;
         let topic = topic.as_str().unwrap_or_default();
@@ -172,7 +172,7 @@ pub(crate) fn subscriber(order: &Member) -> Result<()> {
                     Violation(format!("{got} of {sent} messages of topic {topic} arrived"))
                 );
             }
-            return tell(untold + 1);
+            return tell(unreported + 1);
         } else {
             let number = topics.iter().copied().find(|&number| name(number) == topic);
             let Some(number) = number else {
@@ -181,9 +181,9 @@ pub(crate) fn subscriber(order: &Member) -> Result<()> {
             contents.check_number(received[number], &message)?;
             let is_compared = step == 1 || received[number] % SHARE == 0;
             received[number] += 1;
-            untold += 1;
-            if untold == step {
-                tell(std::mem::take(&mut untold))?;
+            unreported += 1;
+            if unreported == step {
+                tell(std::mem::take(&mut unreported))?;
             }
             // While the publisher measures latencies, it has received the acknowledgement by now.
             if is_compared {

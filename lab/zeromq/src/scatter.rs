@@ -38,13 +38,13 @@ pub(crate) fn root(order: &Hub) -> Result<()> {
         for _ in &ranks {
             let [from, result] = receive_exactly(&workers)?;
             let rank = ranks.iter().position(|rank| **rank == *from);
-            let Some(place) = rank.and_then(|rank| blocks.get_mut(rank)) else {
+            let Some(block) = rank.and_then(|rank| blocks.get_mut(rank)) else {
                 return Err(Violation(format!(
                     "a result arrived from {from:?}, which is no worker"
                 ))
                 .into());
             };
-            *place = result;
+            *block = result;
         }
         let time = began.elapsed();
         for (rank, (journey, block)) in journeys.iter().zip(&mut blocks).enumerate() {

@@ -51,8 +51,8 @@ fn a_subscriber_tells_of_the_end_as_of_a_message() -> Result<()> {
         out.send(topic, SNDMORE)?;
         out.send(&message, 0)?;
     }
-    let told = [arrivals.recv_bytes(0)?, arrivals.recv_bytes(0)?];
-    assert_eq!(told, [b"0", b"1"], "nobody waits to hear that nothing has arrived");
+    let reported = [arrivals.recv_bytes(0)?, arrivals.recv_bytes(0)?];
+    assert_eq!(reported, [b"0", b"1"], "nobody waits to hear that nothing has arrived");
     subscriber.wait()?;
     Ok(())
 }

@@ -12,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 use tempfile::TempDir;
 
 use super::lines::{Awaited, Lines};
-use super::{Error, Program, Traffic, interrupt, mode};
+use super::{Error, Traffic, interrupt, mode};
 
 /// How long a server may take to exit by itself before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
@@ -27,6 +27,7 @@ pub struct Running {
     stderr: Lines,
     counters: Option<TempDir>,
     timeout: Duration,
+    began: Instant,
     reaped: bool,
 }
 
@@ -37,6 +38,8 @@ pub struct Finished {
     pub stdout: String,
     /// Its standard error.
     pub stderr: String,
+    /// How long it has run.
+    pub wall: Duration,
     /// User and system time of all its threads, at a resolution of one clock tick (usually 10 ms).
     pub cpu: Duration,
     /// The carriers that its bytes took; `None` if it ran plain, or left no counters.
@@ -44,17 +47,17 @@ pub struct Finished {
 }
 
 impl Running {
-    pub(super) fn start(program: &Program) -> Result<Self, Error> {
-        let name = program.name();
+    /// `counters` is the directory of the child's counters.
+    pub(super) fn start(
+        name: String,
+        mut command: Command,
+        counters: Option<TempDir>,
+        timeout: Duration,
+    ) -> Result<Self, Error> {
         let cannot =
             |what: &str, source: std::io::Error| Error::system(format!("{what} {name}"), source);
 
-        let mut command = Command::new(&program.program);
-        let counters =
-            program.mode.apply(&mut command).map_err(|source| cannot("prepare", source))?;
         command
-            .args(&program.arguments)
-            .envs(program.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -63,6 +66,7 @@ impl Running {
         // An interruption is either seen here, or finds the child among the groups.
         let mut groups = interrupt::groups();
         interrupt::check()?;
+        let began = Instant::now();
         let mut child = command.spawn().map_err(|source| match source.kind() {
             ErrorKind::NotFound => Error::NotInstalled { program: name.clone() },
             _ => cannot("start", source),
@@ -81,16 +85,7 @@ impl Running {
         };
         let stdout = Lines::collect(child.stdout.take().expect("stdout is piped"));
         let stderr = Lines::collect(child.stderr.take().expect("stderr is piped"));
-        Ok(Self {
-            name,
-            child,
-            pidfd,
-            stdout,
-            stderr,
-            counters,
-            timeout: program.timeout,
-            reaped: false,
-        })
+        Ok(Self { name, child, pidfd, stdout, stderr, counters, timeout, began, reaped: false })
     }
 
     /// Its process number, which is also the number of its process group.
@@ -248,6 +243,7 @@ impl Running {
 
     /// Kills the processes that still run, reaps the child and gathers its output and counters.
     fn collect(&mut self) -> Result<(ExitStatus, Finished), Error> {
+        let wall = self.began.elapsed();
         // A child that has ended is a zombie until it is reaped, and its times can still be read.
         let cpu = self.cpu();
         let status = self.kill_and_reap();
@@ -256,7 +252,7 @@ impl Running {
             self.counters.as_ref().and_then(|directory| mode::read_traffic(directory.path()));
         let status =
             status.map_err(|source| Error::system(format!("wait for {}", self.name), source))?;
-        Ok((status, Finished { stdout, stderr, cpu, traffic }))
+        Ok((status, Finished { stdout, stderr, wall, cpu, traffic }))
     }
 
     fn kill_and_reap(&mut self) -> std::io::Result<ExitStatus> {

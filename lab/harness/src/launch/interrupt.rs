@@ -13,7 +13,7 @@ use super::Error;
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
 /// Process groups of all children that have not been reaped. A group is removed before its leader
-/// is reaped, so a number in here cannot have been given to a stranger.
+/// is reaped, so a number in here cannot have been given to a process that is not ours.
 static GROUPS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
 /// Number of changes that must be undone before this process ends.

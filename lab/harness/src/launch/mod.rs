@@ -13,6 +13,7 @@ mod mode;
 
 use std::ffi::{OsStr, OsString};
 use std::net::{Ipv4Addr, TcpListener};
+use std::process::Command;
 use std::time::Duration;
 
 pub use child::{Finished, Running};
@@ -84,7 +85,16 @@ impl Program {
     /// [`Error::NotInstalled`] if there is no such program, [`Error::System`] if it cannot be
     /// started.
     pub fn start(self) -> Result<Running, Error> {
-        Running::start(&self)
+        let name = self.name();
+        let mut command = Command::new(&self.program);
+        let counters = self
+            .mode
+            .apply(&mut command)
+            .map_err(|source| Error::system(format!("prepare {name}"), source))?;
+        command
+            .args(&self.arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)));
+        Running::start(name, command, counters, self.timeout)
     }
 
     /// Runs the program to its end.
@@ -150,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_program_is_told_apart() {
+    fn a_missing_program_is_distinguished() {
         let error = Program::new("no-such-program-at-all", &Mode::Plain).run().unwrap_err();
         assert!(matches!(error, Error::NotInstalled { .. }), "{error}");
     }

@@ -19,7 +19,7 @@ pub const PLAIN: &str = "plain";
 pub const ACCELERATED: &str = "accelerated";
 
 /// Variables that the laboratory sets itself, and so never passes on from its environment.
-const OWN: [&str; 3] = ["SEEKWIRE", "SEEKWIRE_DIR", "SEEKWIRE_STATS"];
+const OWN: [&str; 4] = ["SEEKWIRE", "SEEKWIRE_DIR", "SEEKWIRE_STATS", "SEEKWIRE_SUMMARY"];
 
 /// How a child is started.
 #[derive(Clone, Debug)]

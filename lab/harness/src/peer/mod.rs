@@ -3,7 +3,7 @@
 //! `lab-peer search-send` and `lab-peer search-receive` are the ends of a message search; their
 //! orders are JSON. Each takes `--of=PID` first: the process that started it, with which it ends.
 
-mod parent;
+mod parent_watch;
 mod search;
 
 use std::ffi::OsString;
@@ -39,15 +39,18 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 pub fn begin(arguments: &mut Peekable<impl Iterator<Item = OsString>>) -> Result<bool> {
     let is_of = |argument: &OsString| argument.to_str().is_some_and(|text| text.starts_with(OF));
     if let Some(of) = arguments.next_if(is_of) {
-        parent::end_with(of.to_str().and_then(|of| of.strip_prefix(OF)).unwrap_or_default())?;
+        parent_watch::end_with(of.to_str().and_then(|of| of.strip_prefix(OF)).unwrap_or_default())?;
     }
     let role = arguments.peek().and_then(|argument| argument.to_str()).unwrap_or_default();
     match role {
         "search-send" => search::send(order(arguments))?,
         "search-receive" => search::receive(order(arguments))?,
-        parent::WATCH => {
+        parent_watch::WATCH => {
             let mut pids = arguments.skip(1).map(|pid| pid.into_string().unwrap_or_default());
-            parent::watch(&pids.next().unwrap_or_default(), &pids.next().unwrap_or_default())?;
+            parent_watch::watch(
+                &pids.next().unwrap_or_default(),
+                &pids.next().unwrap_or_default(),
+            )?;
         }
         _ => return Ok(false),
     }

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 
-use super::{
-    BANDWIDTH, Listening, PerMode, REQUESTS, Shared, Work, compare, is_plain, listen, with_package,
+use super::pairs::{
+    BANDWIDTH, Listening, PerMode, REQUESTS, Shared, WorkAmount, compare, is_plain, listen,
+    with_package,
 };
-use crate::compiled::{self, Source};
+use crate::compiled::{self, SourceFile};
 use crate::context::Context;
 use crate::launch::{Error, Mode, Program, Running};
 use crate::schedule::{Group, Trial};
@@ -35,7 +36,7 @@ const CASES: [Case; 3] = [
     Case { name: STREAM, call: "download", size: 64 << 10, first: 1000 },
 ];
 
-const SOURCE: Source<'_> = Source {
+const SOURCE: SourceFile<'_> = SourceFile {
     name: "grpcbench",
     text: include_str!("../../peer/grpcbench.c"),
     flags: &["-std=gnu11", "-O2"],
@@ -46,7 +47,7 @@ const SOURCE: Source<'_> = Source {
 pub fn groups<'a>(context: &Context<'_>, time: Duration) -> Vec<Group<'a>> {
     let servers = PerMode::new();
     let group = |case: Case| {
-        let work = Work::default();
+        let work = WorkAmount::default();
         compare(context, case.name, |mode| {
             let (server, work) = (servers.of(&mode), work.clone());
             move |trial: &mut Trial| run(trial, &server, &mode, case, &work, time)
@@ -60,7 +61,7 @@ fn run(
     server: &Shared<Listening>,
     mode: &Mode,
     case: Case,
-    work: &Work,
+    work: &WorkAmount,
     time: Duration,
 ) -> Result<()> {
     let server = server.get(|| start(mode))?;

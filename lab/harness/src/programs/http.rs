@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-use super::{BANDWIDTH, Listening, PerMode, Shared, compare, listen, with_package};
+use super::pairs::{BANDWIDTH, Listening, PerMode, Shared, compare, listen, with_package};
 use crate::context::Context;
 use crate::launch::{Mode, Program, Running};
 use crate::schedule::{Group, Trial};
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn document_has_its_size_and_checksum() {
         let document = Document::make(BLOCK as u64 + 5).unwrap();
-        let found = checksum(&document.directory.path().join(NAME)).unwrap();
-        assert_eq!(found, (BLOCK as u64 + 5, document.checksum.clone()));
+        let fetched = checksum(&document.directory.path().join(NAME)).unwrap();
+        assert_eq!(fetched, (BLOCK as u64 + 5, document.checksum.clone()));
     }
 }

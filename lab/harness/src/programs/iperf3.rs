@@ -6,7 +6,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use serde_json::Value;
 
-use super::{BANDWIDTH, Listening, PerMode, Shared, Work, compare, is_plain, listen, with_package};
+use super::pairs::{
+    BANDWIDTH, Listening, PerMode, Shared, WorkAmount, compare, is_plain, listen, with_package,
+};
 use crate::context::Context;
 use crate::launch::{Error, Mode, Program, Running};
 use crate::schedule::{Group, Trial};
@@ -41,7 +43,7 @@ pub(super) fn groups<'a>(context: &Context<'_>, time: Duration) -> Vec<Group<'a>
     CASES
         .into_iter()
         .map(|case| {
-            let work = Work::default();
+            let work = WorkAmount::default();
             compare(context, case.name, |mode| {
                 let (server, work) = (servers.of(&mode), work.clone());
                 move |trial: &mut Trial| run(trial, &server, &mode, case, &work, time)
@@ -55,7 +57,7 @@ fn run(
     server: &Shared<Listening>,
     mode: &Mode,
     case: Case,
-    work: &Work,
+    work: &WorkAmount,
     time: Duration,
 ) -> Result<()> {
     let server = server.get(|| start(mode))?;

@@ -7,40 +7,34 @@
 pub mod grpc;
 mod http;
 pub mod iperf3;
+mod pairs;
 pub mod redis;
 pub mod slides;
 pub mod sockperf;
 
-use std::cell::{Cell, OnceCell};
+pub use pairs::{LATENCY, LATENCY_TAIL, REQUESTS, WorkAmount};
+
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 
 use crate::context::Context;
-use crate::launch::{self, ACCELERATED, Error, Finished, Mode, PLAIN, Program, Running};
-use crate::outcome::{Findings, Key, Outcome, Recorded};
+use crate::launch::{ACCELERATED, PLAIN};
+use crate::outcome::{Findings, Outcome, Recorded, SummaryValue};
 use crate::plot::{Bar, Chart, Figure};
 use crate::record::{Better, Metric, Row};
-use crate::schedule::{Group, Trial, Variant, alternate};
+use crate::schedule::{Group, alternate};
 use crate::search;
 use crate::stats::Ratio;
-
-const BANDWIDTH: Metric = Metric { name: "bandwidth", unit: "GB/s", better: Better::Higher };
-/// Requests by time.
-pub const REQUESTS: Metric = Metric { name: "requests", unit: "1/s", better: Better::Higher };
-/// Median time of a round trip.
-pub const LATENCY: Metric = Metric { name: "round trip p50", unit: "µs", better: Better::Lower };
-/// Time within which 99 of 100 round trips complete.
-pub const LATENCY_TAIL: Metric =
-    Metric { name: "round trip p99", unit: "µs", better: Better::Lower };
 
 /// The name of the results of [`crate::demo`], whose findings are those of `programs`.
 pub const DEMO: &str = "demo";
 
 /// Durations and sizes of the runs.
 #[derive(Clone, Copy, Debug)]
-pub struct Scale {
+pub struct ProgramDurations {
     /// Time of one plain iperf3 run.
     pub iperf3: Duration,
     /// Time of one plain redis-benchmark run.
@@ -59,7 +53,7 @@ pub struct Scale {
 pub fn measure(
     context: &Context<'_>,
     rounds: usize,
-    scale: Scale,
+    scale: ProgramDurations,
     others: Vec<Group<'_>>,
 ) -> Result<Outcome> {
     let corrupted = Rc::new(Cell::new(0));
@@ -144,7 +138,7 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
     ]
 }
 
-fn summary(rows: &[Row]) -> Vec<Key> {
+fn summary(rows: &[Row]) -> Vec<SummaryValue> {
     let ratios = |wanted: &dyn Fn(&str) -> bool| -> Vec<f64> {
         let all = headlines(rows, Better::Higher).chain(headlines(rows, Better::Lower));
         all.filter(|(row, _)| wanted(&row.case)).map(|(_, ratio)| ratio.value).collect()
@@ -231,142 +225,13 @@ fn summary(rows: &[Row]) -> Vec<Key> {
         ),
     ];
     keys.into_iter()
-        .filter_map(|(name, meaning, value)| Key::measured(name, meaning, value))
+        .filter_map(|(name, meaning, value)| SummaryValue::measured(name, meaning, value))
         .collect()
 }
 
 fn geometric_mean(ratios: &[f64]) -> Option<f64> {
     let sum: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
     (!ratios.is_empty()).then(|| (sum / ratios.len() as f64).exp())
-}
-
-/// The two variants of a case; `run` returns the function that runs it in a mode.
-fn compare<'a, F>(
-    context: &Context<'_>,
-    case: impl Into<String>,
-    mut run: impl FnMut(Mode) -> F,
-) -> Group<'a>
-where
-    F: FnMut(&mut Trial) -> Result<()> + 'a,
-{
-    let accelerated = match context.accelerated() {
-        Ok(mode) => Variant::new(ACCELERATED, run(mode)),
-        Err(error) => Variant::unavailable(ACCELERATED, format!("{error:#}")),
-    };
-    Group::new(case, vec![Variant::new(PLAIN, run(Mode::Plain)), accelerated])
-}
-
-/// A server that starts when it is first needed and is shared by all cases of one mode.
-struct Shared<S>(Rc<OnceCell<Result<S, String>>>);
-
-impl<S> Clone for Shared<S> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
-impl<S> Shared<S> {
-    fn new() -> Self {
-        Self(Rc::new(OnceCell::new()))
-    }
-
-    fn get(&self, start: impl FnOnce() -> Result<S>) -> Result<&S> {
-        let started = self.0.get_or_init(|| start().map_err(|error| format!("{error:#}")));
-        started.as_ref().map_err(|why| anyhow!("{why}"))
-    }
-}
-
-/// One shared server for each mode.
-struct PerMode<S> {
-    plain: Shared<S>,
-    accelerated: Shared<S>,
-}
-
-impl<S> PerMode<S> {
-    fn new() -> Self {
-        Self { plain: Shared::new(), accelerated: Shared::new() }
-    }
-
-    fn of(&self, mode: &Mode) -> Shared<S> {
-        if is_plain(mode) { self.plain.clone() } else { self.accelerated.clone() }
-    }
-}
-
-fn is_plain(mode: &Mode) -> bool {
-    matches!(mode, Mode::Plain)
-}
-
-/// A server process and the port it listens on.
-#[derive(Debug)]
-struct Listening {
-    port: u16,
-    process: Running,
-}
-
-impl Listening {
-    /// Runs a client of this server to its end; if that fails because the server has died, the
-    /// error reports so.
-    fn serve(
-        &self,
-        client: Program,
-        explain: impl FnOnce(Error) -> anyhow::Error,
-    ) -> Result<Finished> {
-        client.run().map_err(|error| match self.process.obituary() {
-            Some(obituary) => anyhow!("the server {obituary} ({error})"),
-            None => explain(error),
-        })
-    }
-}
-
-/// Starts a server on a free port. Another process may take a port meanwhile, so a failure gets
-/// another try.
-fn listen(
-    program: impl Fn(u16) -> Program,
-    ready: impl Fn(&Running, u16) -> Result<(), Error>,
-) -> Result<Listening, Error> {
-    const ATTEMPTS: usize = 3;
-    let mut attempt = 1;
-    loop {
-        let port = launch::free_port()?;
-        let process = program(port).timeout(Duration::from_secs(20)).start()?;
-        match ready(&process, port) {
-            Ok(()) => return Ok(Listening { port, process }),
-            Err(Error::EndedEarly { .. }) if attempt < ATTEMPTS => attempt += 1,
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-/// Amount of work for one run, found in the warm-up and then the same for both modes.
-#[derive(Clone, Debug, Default)]
-pub struct Work(Rc<Cell<Option<f64>>>);
-
-impl Work {
-    /// Notes the rate (units of work per second) that a warm-up run reached; the plain run's takes
-    /// precedence.
-    pub fn learn(&self, is_plain: bool, rate: f64) {
-        if is_plain || self.0.get().is_none() {
-            self.0.set(Some(rate));
-        }
-    }
-
-    /// Units of work that take about `time`; `first` in the warm-up, when nothing is known yet.
-    pub fn amount(&self, trial: &Trial, time: Duration, first: u64) -> u64 {
-        match self.0.get() {
-            Some(rate) if !trial.is_warm_up() => ((rate * time.as_secs_f64()) as u64).max(1),
-            _ => first,
-        }
-    }
-}
-
-/// Adds to an error how to get a program that is missing.
-fn with_package(error: Error, package: &str) -> anyhow::Error {
-    match error {
-        Error::NotInstalled { program } => {
-            anyhow!("{program} is not installed (Debian package: {package})")
-        }
-        error => error.into(),
-    }
 }
 
 #[cfg(test)]
@@ -377,34 +242,5 @@ mod tests {
     fn geometric_mean_of_known_values() {
         assert_eq!(geometric_mean(&[]), None);
         assert!((geometric_mean(&[0.5, 2.0]).unwrap() - 1.0).abs() < 1e-12);
-    }
-
-    #[test]
-    fn shared_server_starts_once_and_remembers_its_failure() {
-        let shared = Shared::new();
-        let other = shared.clone();
-        let mut starts = 0;
-        assert_eq!(
-            *shared
-                .get(|| {
-                    starts += 1;
-                    Ok(7)
-                })
-                .unwrap(),
-            7
-        );
-        assert_eq!(
-            *other
-                .get(|| {
-                    starts += 1;
-                    Ok(8)
-                })
-                .unwrap(),
-            7
-        );
-        assert_eq!(starts, 1);
-        let failed: Shared<u8> = Shared::new();
-        assert!(failed.get(|| Err(anyhow!("no port"))).is_err());
-        assert!(failed.get(|| Ok(1)).is_err());
     }
 }

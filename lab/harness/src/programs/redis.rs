@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::{
-    LATENCY, LATENCY_TAIL, Listening, PerMode, REQUESTS, Shared, Work, compare, is_plain, listen,
-    with_package,
+use super::pairs::{
+    LATENCY, LATENCY_TAIL, Listening, PerMode, REQUESTS, Shared, WorkAmount, compare, is_plain,
+    listen, with_package,
 };
 use crate::context::Context;
 use crate::launch::{Mode, Program, Running};
@@ -28,7 +28,7 @@ const PIPELINES: [u32; 2] = [1, 16];
 
 /// One configuration of redis-benchmark.
 #[derive(Clone, Copy, Debug)]
-pub struct Case {
+pub struct RedisCase {
     /// GET, or else SET.
     pub get: bool,
     /// Bytes of a value.
@@ -39,7 +39,7 @@ pub struct Case {
     pub pipeline: u32,
 }
 
-impl Case {
+impl RedisCase {
     /// Ends with the size, so that "pipeline 1," and "pipeline 16," differ.
     pub fn name(self) -> String {
         let Self { get, size, clients, pipeline } = self;
@@ -73,11 +73,16 @@ impl Case {
     }
 }
 
-fn cases() -> impl Iterator<Item = Case> {
+fn cases() -> impl Iterator<Item = RedisCase> {
     [true, false].into_iter().flat_map(|get| {
         SIZES.into_iter().flat_map(move |size| {
             CLIENTS.into_iter().flat_map(move |clients| {
-                PIPELINES.into_iter().map(move |pipeline| Case { get, size, clients, pipeline })
+                PIPELINES.into_iter().map(move |pipeline| RedisCase {
+                    get,
+                    size,
+                    clients,
+                    pipeline,
+                })
             })
         })
     })
@@ -87,7 +92,7 @@ pub(super) fn groups<'a>(context: &Context<'_>, time: Duration) -> Vec<Group<'a>
     let servers = PerMode::new();
     cases()
         .map(|case| {
-            let work = Work::default();
+            let work = WorkAmount::default();
             compare(context, case.name(), |mode| {
                 let (server, work) = (servers.of(&mode), work.clone());
                 move |trial: &mut Trial| run(trial, &server, &mode, case, &work, time)
@@ -100,8 +105,8 @@ fn run(
     trial: &mut Trial,
     server: &Shared<Listening>,
     mode: &Mode,
-    case: Case,
-    work: &Work,
+    case: RedisCase,
+    work: &WorkAmount,
     time: Duration,
 ) -> Result<()> {
     let server = server.get(|| start(mode))?;
@@ -243,7 +248,7 @@ mod tests {
 
     #[test]
     fn cases_cover_the_whole_product_and_have_names_of_their_own() {
-        let names: std::collections::BTreeSet<String> = cases().map(Case::name).collect();
+        let names: std::collections::BTreeSet<String> = cases().map(RedisCase::name).collect();
         assert_eq!(names.len(), 16);
         assert!(names.contains("redis GET, 50 clients, pipeline 16, 16 KiB"));
     }

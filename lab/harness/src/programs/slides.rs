@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use tempfile::TempDir;
 
-use super::{Listening, PerMode, REQUESTS, Shared, compare, listen, with_package};
+use super::pairs::{Listening, PerMode, REQUESTS, Shared, compare, listen, with_package};
 use crate::context::Context;
 use crate::launch::{Mode, Program, Running};
 use crate::schedule::{Group, Trial};
@@ -59,7 +59,7 @@ pub fn group<'a>(context: &Context<'_>) -> Option<Group<'a>> {
 /// The slide that `scripts/slide` has fetched, if this program is where cargo puts it.
 fn slide() -> Option<PathBuf> {
     let own = std::env::current_exe().ok()?;
-    own.parent().map(|place| place.join(SLIDE)).filter(|path| path.is_file())
+    own.parent().map(|directory| directory.join(SLIDE)).filter(|path| path.is_file())
 }
 
 fn run(trial: &mut Trial, server: &Listening, mode: &Mode, reference: &Reference) -> Result<()> {

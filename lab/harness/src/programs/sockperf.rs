@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use super::{LATENCY, LATENCY_TAIL, Listening, PerMode, Shared, compare, listen, with_package};
+use super::pairs::{
+    LATENCY, LATENCY_TAIL, Listening, PerMode, Shared, compare, listen, with_package,
+};
 use crate::context::Context;
 use crate::launch::{Mode, Program, Running};
 use crate::schedule::{Group, Trial};

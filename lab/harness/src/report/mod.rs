@@ -6,7 +6,7 @@ mod table;
 use maud::{PreEscaped, html};
 
 use crate::context::Description;
-use crate::outcome::{Key, ResultFile};
+use crate::outcome::{ResultFile, SummaryValue};
 
 pub use table::plain_text;
 
@@ -14,11 +14,11 @@ pub use table::plain_text;
 pub fn html(
     description: &Description,
     result: &ResultFile,
-    summary: &[Key],
+    summary: &[SummaryValue],
     figures: &[(String, String)],
 ) -> String {
     let title = format!("Seekwire: {}", result.experiment);
-    let keys: Vec<_> = summary.iter().map(|key| (key.name, key.value, &*key.meaning)).collect();
+    let keys: Vec<_> = summary.iter().map(|key| (&*key.name, key.value, &*key.meaning)).collect();
     let body = html! {
         h1 { (title) }
         p { (description.about) }
@@ -100,8 +100,8 @@ pub(crate) mod tests {
             meanings: BTreeMap::new(),
             figures: Vec::new(),
         };
-        let key = Key {
-            name: "short_connections_ratio",
+        let key = SummaryValue {
+            name: "short_connections_ratio".into(),
             value: 0.99,
             meaning: "accelerated / plain".into(),
         };

@@ -190,23 +190,23 @@ pub fn verdict(row: &Row) -> &'static str {
 /// The machine, and the parameters of the experiment.
 pub fn setting(result: &ResultFile) -> Markup {
     let machine = &result.machine;
-    let known = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
+    let or_unknown = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
     let mut entries = vec![
         ("Commit".to_owned(), result.commit.clone()),
-        ("Processor".to_owned(), known(&machine.cpu)),
+        ("Processor".to_owned(), or_unknown(&machine.cpu)),
         ("Logical processors".to_owned(), machine.cores.to_string()),
         ("Caches".to_owned(), machine.caches.join(", ")),
-        ("Frequency governor".to_owned(), known(&machine.governor)),
+        ("Frequency governor".to_owned(), or_unknown(&machine.governor)),
         ("Virtualised".to_owned(), if machine.virtualised { "yes" } else { "no" }.to_owned()),
         (
             "Memory".to_owned(),
             machine.memory.map_or_else(|| "unknown".to_owned(), text::about_bytes),
         ),
-        ("Kernel".to_owned(), known(&machine.kernel)),
-        ("System".to_owned(), known(&machine.system)),
-        ("TCP congestion control".to_owned(), known(&machine.congestion_control)),
-        ("Load average before".to_owned(), known(&machine.load_before)),
-        ("Load average after".to_owned(), known(&machine.load_after)),
+        ("Kernel".to_owned(), or_unknown(&machine.kernel)),
+        ("System".to_owned(), or_unknown(&machine.system)),
+        ("TCP congestion control".to_owned(), or_unknown(&machine.congestion_control)),
+        ("Load average before".to_owned(), or_unknown(&machine.load_before)),
+        ("Load average after".to_owned(), or_unknown(&machine.load_after)),
     ];
     entries.extend(result.parameters.iter().map(|(name, value)| (name.clone(), value.to_string())));
     let rows = html! {

@@ -1,7 +1,7 @@
 //! One case of the message search, short.
 
-use super::plan::{Carrier, Mode, Plan, Way};
-use super::receiver::Pair;
+use super::plan::{Carrier, SearchMethod, SearchMode, SearchPlan};
+use super::receiver::SearchPair;
 use super::{CPU, rounds};
 use crate::context::Context;
 use crate::launch::{ACCELERATED, PLAIN};
@@ -15,10 +15,11 @@ const WARM_UP: u64 = 100;
 
 /// The paper's baseline, and seeks.
 pub fn group<'a>(context: &'a Context<'a>) -> Group<'a> {
-    let variant = |name, way| {
+    let variant = |name, method| {
         Variant::new(name, move |trial: &mut Trial| {
-            let plan = Plan::search(64 << 10, 16);
-            let mut pair = Pair::start(context, Mode::new(name, way, Carrier::Tcp), plan)?;
+            let plan = SearchPlan::search(64 << 10, 16);
+            let mut pair =
+                SearchPair::start(context, SearchMode::new(name, method, Carrier::Tcp), plan)?;
             pair.turn(1, WARM_UP)?;
             let account = pair.turn(REPETITIONS, plan.messages)?;
             let readings = rounds::readings(&account).into_iter();
@@ -28,5 +29,8 @@ pub fn group<'a>(context: &'a Context<'a>) -> Group<'a> {
             Ok(())
         })
     };
-    Group::new(CASE, vec![variant(PLAIN, Way::Pool), variant(ACCELERATED, Way::Seek)])
+    Group::new(
+        CASE,
+        vec![variant(PLAIN, SearchMethod::Pool), variant(ACCELERATED, SearchMethod::Seek)],
+    )
 }

@@ -5,11 +5,11 @@ use std::sync::OnceLock;
 
 use anyhow::{Context as _, Result, anyhow};
 
-use super::plan::{Plan, patience};
-use crate::compiled::{self, Source};
+use super::plan::{SearchPlan, patience};
+use crate::compiled::{self, SourceFile};
 use crate::launch::{Mode, Program};
 
-const SOURCE: Source<'_> = Source {
+const SOURCE: SourceFile<'_> = SourceFile {
     name: "fabricbench",
     text: include_str!("../../peer/fabricbench.c"),
     flags: &["-std=gnu11", "-O2"],
@@ -30,7 +30,7 @@ pub(super) fn sender(processor: Option<usize>) -> Result<Program> {
 /// # Errors
 ///
 /// As [`sender`].
-pub(super) fn receiver(port: u16, plan: Plan, processor: Option<usize>) -> Result<Program> {
+pub(super) fn receiver(port: u16, plan: SearchPlan, processor: Option<usize>) -> Result<Program> {
     let program = Program::new(path()?, &Mode::Plain).arg("receive").arg(number(processor));
     let numbers = [u64::from(port), plan.size, plan.skip].map(|number| number.to_string());
     Ok(program.args(numbers).timeout(patience(plan)))

@@ -34,7 +34,7 @@ impl Carrier {
 /// How a receiver gets at a message that follows others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Way {
+pub enum SearchMethod {
     /// Receives each preceding message into a pool, and copies it out of there when it is wanted.
     Pool,
     /// The same, but only after the wanted message has also arrived (SO_RCVLOWAT).
@@ -60,39 +60,39 @@ pub enum Way {
     Aside,
 }
 
-impl Way {
+impl SearchMethod {
     /// The only mechanism that the library may use to take bytes out of the middle of TCP.
-    pub fn of_tcp(self) -> Option<seekwire::seek::Way> {
+    pub fn of_tcp(self) -> Option<seekwire::seek::SeekMethod> {
         match self {
-            Self::Module => Some(seekwire::seek::Way::Module),
-            Self::Peek => Some(seekwire::seek::Way::Peek),
-            Self::Drain => Some(seekwire::seek::Way::Drain),
+            Self::Module => Some(seekwire::seek::SeekMethod::Module),
+            Self::Peek => Some(seekwire::seek::SeekMethod::Peek),
+            Self::Drain => Some(seekwire::seek::SeekMethod::Drain),
             _ => None,
         }
     }
 }
 
-/// A way on a carrier, as tables and legends name it.
+/// A method on a carrier, as tables and legends name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mode {
+pub struct SearchMode {
     /// The name of the variant.
     pub name: &'static str,
     /// How messages are received.
-    pub way: Way,
+    pub method: SearchMethod,
     /// The carrier of the messages.
     pub carrier: Carrier,
 }
 
-impl Mode {
+impl SearchMode {
     /// A mode under a name.
-    pub const fn new(name: &'static str, way: Way, carrier: Carrier) -> Self {
-        Self { name, way, carrier }
+    pub const fn new(name: &'static str, method: SearchMethod, carrier: Carrier) -> Self {
+        Self { name, method, carrier }
     }
 }
 
 /// The messages of the sender, and the order in which they are received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct SearchPlan {
     /// Bytes of each message.
     pub size: u64,
     /// N: messages that are skipped before the wanted one, and received after it.
@@ -101,7 +101,7 @@ pub struct Plan {
     /// each message.
     pub piece: Option<u64>,
     /// `None`: the messages are nothing but bytes. Else both ends are mailboxes, and this many
-    /// tags, 0, 1, .., repeat; the first [`Plan::skip`] of each lap come unexpected.
+    /// tags, 0, 1, .., repeat; the first [`SearchPlan::skip`] of each lap come unexpected.
     pub tags: Option<u64>,
     /// Messages of a connection.
     pub messages: u64,
@@ -110,7 +110,7 @@ pub struct Plan {
 /// Messages of a connection in the paper.
 pub const MESSAGES: u64 = 1000;
 
-impl Plan {
+impl SearchPlan {
     /// As in the paper.
     pub fn search(size: u64, skip: u64) -> Self {
         Self { size, skip, piece: None, tags: None, messages: MESSAGES }
@@ -148,13 +148,14 @@ impl Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receive {
     /// How messages are received.
-    pub way: Way,
+    #[serde(rename = "way")]
+    pub method: SearchMethod,
     /// The carrier of the messages.
     pub carrier: Carrier,
     /// Where the sender listens.
     pub sender: SocketAddr,
     /// Sizes, numbers and order of the messages.
-    pub plan: Plan,
+    pub plan: SearchPlan,
     /// The only processor it may use.
     pub processor: Option<usize>,
 }
@@ -239,7 +240,7 @@ impl Account {
 
 /// Generous, so that a slow machine does not look like a hang. For a turn of ten connections at 50
 /// MB/s.
-pub(super) fn patience(plan: Plan) -> Duration {
+pub(super) fn patience(plan: SearchPlan) -> Duration {
     Duration::from_secs(30 + plan.size / 5000)
 }
 
@@ -266,11 +267,11 @@ mod tests {
 
     #[test]
     fn receive_buffers_hold_what_is_skipped() {
-        let large = Plan::search(1 << 20, 16);
-        assert!(Plan::search(10, 2).receive_buffer() >= 512 << 10);
+        let large = SearchPlan::search(1 << 20, 16);
+        assert!(SearchPlan::search(10, 2).receive_buffer() >= 512 << 10);
         assert!(large.receive_buffer() >= 17 << 20);
         assert_eq!(large.describe(), "1 MiB, N = 16");
-        let tagged = Plan { tags: Some(20), ..large };
+        let tagged = SearchPlan { tags: Some(20), ..large };
         assert!(tagged.receive_buffer() >= 20 << 20);
         assert_eq!(tagged.describe(), "1 MiB, 16 of 20 tags unexpected");
     }

@@ -3,7 +3,9 @@
 use anyhow::{Context as _, Result, anyhow, ensure};
 
 use super::fabric;
-use super::plan::{Account, Carrier, Mode, Plan, Receive, Send, Turn, Way, patience};
+use super::plan::{
+    Account, Carrier, Receive, SearchMethod, SearchMode, SearchPlan, Send, Turn, patience,
+};
 use crate::context::Context;
 use crate::launch::{Program, Running};
 
@@ -13,36 +15,36 @@ const SEGMENT: u64 = 32 << 10;
 
 /// A receiver and its sender.
 #[derive(Debug)]
-pub struct Pair {
+pub struct SearchPair {
     carrier: Carrier,
     sender: Running,
     receiver: Running,
     turns: u64,
 }
 
-impl Pair {
+impl SearchPair {
     /// Starts both.
     ///
     /// # Errors
     ///
     /// If this way cannot be used here.
-    pub fn start(context: &Context<'_>, mode: Mode, plan: Plan) -> Result<Self> {
+    pub fn start(context: &Context<'_>, mode: SearchMode, plan: SearchPlan) -> Result<Self> {
         let [sending, receiving] = [processor(); 2];
-        let (send, receive): (Program, Box<dyn Fn(u16) -> Result<Program>>) = match mode.way {
-            Way::Fabric => {
+        let (send, receive): (Program, Box<dyn Fn(u16) -> Result<Program>>) = match mode.method {
+            SearchMethod::Fabric => {
                 let send = fabric::sender(sending)?;
                 (send, Box::new(move |port| fabric::receiver(port, plan, receiving)))
             }
-            way => {
+            method => {
                 let carrier = mode.carrier;
                 let send =
                     role(context, plan, "search-send", &Send { carrier, processor: sending })?;
                 let receive = move |port| {
                     let sender = ([127, 0, 0, 1], port).into();
-                    let order = Receive { way, carrier, sender, plan, processor: receiving };
+                    let order = Receive { method, carrier, sender, plan, processor: receiving };
                     let program = role(context, plan, "search-receive", &order)?;
-                    Ok(match way.of_tcp() {
-                        Some(way) => program.env("SEEKWIRE_SEEK_WAY", way.name()),
+                    Ok(match method.of_tcp() {
+                        Some(method) => program.env("SEEKWIRE_SEEK_WAY", method.name()),
                         None => program,
                     })
                 };
@@ -87,7 +89,7 @@ impl Pair {
 
 fn role(
     context: &Context<'_>,
-    plan: Plan,
+    plan: SearchPlan,
     name: &str,
     order: &impl serde::Serialize,
 ) -> Result<Program> {

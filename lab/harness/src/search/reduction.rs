@@ -6,8 +6,8 @@
 use serde_json::Value;
 
 use super::INSTRUCTIONS;
-use super::plan::{Carrier, Mode, Plan};
-use super::rounds::Case;
+use super::plan::{Carrier, SearchMode, SearchPlan};
+use super::rounds::SearchCase;
 use crate::outcome::Table;
 use crate::plot::{Axis, Chart, Figure, Point, Scale, Series};
 use crate::record::{Metric, Samples, Selector};
@@ -18,11 +18,11 @@ use crate::text;
 #[derive(Clone, Copy, Debug)]
 pub struct Reduction {
     /// The messages.
-    pub plan: Plan,
+    pub plan: SearchPlan,
     /// Where it lies on the horizontal axis.
     pub x: f64,
     /// The mode that is compared,
-    pub mode: Mode,
+    pub mode: SearchMode,
     /// and with which variant.
     pub baseline: &'static str,
     /// The quantity that is compared.
@@ -34,11 +34,11 @@ pub struct Reduction {
 /// The savings of every mode against the modes called `baselines` on the same carrier.
 pub fn reductions(
     samples: &Samples,
-    cases: &[Case],
+    cases: &[SearchCase],
     baselines: &[&'static str],
     metrics: &[Metric],
 ) -> Vec<Reduction> {
-    let mut found = Vec::new();
+    let mut reductions = Vec::new();
     for case in cases {
         for &mode in &case.modes {
             let name = case.name(mode.carrier);
@@ -49,7 +49,7 @@ pub fn reductions(
                     let percent: Vec<f64> =
                         pairs.iter().map(|(this, other)| 100.0 * (1.0 - this / other)).collect();
                     if let Some(percent) = Mean::of(&percent) {
-                        found.push(Reduction {
+                        reductions.push(Reduction {
                             plan: case.plan,
                             x: case.x,
                             mode,
@@ -62,7 +62,7 @@ pub fn reductions(
             }
         }
     }
-    found
+    reductions
 }
 
 /// The saved quantity, for people.
@@ -106,8 +106,8 @@ pub fn grid(title: String, curves: &[(String, Vec<&Reduction>)]) -> Table {
     sizes.sort_unstable();
     sizes.dedup();
     let cell = |points: &[&Reduction], size| {
-        let found = points.iter().find(|reduction| reduction.plan.size == size);
-        found.map(|Reduction { percent, .. }| match percent.standard_error {
+        let reduction = points.iter().find(|reduction| reduction.plan.size == size);
+        reduction.map(|Reduction { percent, .. }| match percent.standard_error {
             Some(error) => format!("{:.1} ± {error:.1}", percent.value),
             None => format!("{:.1}", percent.value),
         })
@@ -182,25 +182,18 @@ pub fn on(reductions: &[Reduction], carrier: Carrier) -> impl Iterator<Item = &R
 
 #[cfg(test)]
 mod tests {
-    use super::super::{CPU, Way};
+    use super::super::{CPU, SearchMethod};
     use super::*;
     use crate::record::Sample;
 
     #[test]
     fn reductions_come_from_pairs_of_a_round() {
-        let plan = Plan::search(1000, 16);
-        let mode = |name, way| Mode::new(name, way, Carrier::Tcp);
-        let modes = vec![mode("pool", Way::Pool), mode("seek", Way::Seek)];
-        let case = Case { plan, modes, x: 1000.0, repetitions: 1 };
-        let sample = |variant: &str, round, value| Sample {
-            case: case.name(Carrier::Tcp),
-            x: Some(1000.0),
-            variant: variant.to_owned(),
-            metric: Some(CPU),
-            round,
-            position: 0,
-            outcome: Ok(value),
-            traffic: None,
+        let plan = SearchPlan::search(1000, 16);
+        let mode = |name, method| SearchMode::new(name, method, Carrier::Tcp);
+        let modes = vec![mode("pool", SearchMethod::Pool), mode("seek", SearchMethod::Seek)];
+        let case = SearchCase { plan, modes, x: 1000.0, repetitions: 1 };
+        let sample = |variant: &str, round, value| {
+            Sample::new(case.name(Carrier::Tcp), variant, CPU, round, value)
         };
         let samples = Samples(vec![
             sample("pool", 1, 10.0),
@@ -209,12 +202,12 @@ mod tests {
             sample("pool", 2, 20.0),
             sample("pool", 3, 20.0),
         ]);
-        let found = reductions(&samples, &[case], &["pool"], &[CPU]);
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!((found[0].percent.n, found[0].percent.value), (2, 30.0));
-        assert!((found[0].percent.standard_error.unwrap() - 20.0).abs() < 1e-9);
-        assert_eq!(table(&found).rows.len(), 1);
-        let grid = grid("seek".to_owned(), &[("N = 16".to_owned(), found.iter().collect())]);
+        let saved = reductions(&samples, &[case], &["pool"], &[CPU]);
+        assert_eq!(saved.len(), 1, "{saved:?}");
+        assert_eq!((saved[0].percent.n, saved[0].percent.value), (2, 30.0));
+        assert!((saved[0].percent.standard_error.unwrap() - 20.0).abs() < 1e-9);
+        assert_eq!(table(&saved).rows.len(), 1);
+        let grid = grid("seek".to_owned(), &[("N = 16".to_owned(), saved.iter().collect())]);
         assert_eq!(grid.rows, [["1000 B", "30.0 ± 20.0"]]);
     }
 }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::plan::{Account, Carrier, Mode, Plan, Way};
-use super::receiver::Pair;
+use super::plan::{Account, Carrier, SearchMethod, SearchMode, SearchPlan};
+use super::receiver::SearchPair;
 use super::{
     COPIES, CPU, CPU_MESSAGES, CPU_SYSTEM, INSTRUCTIONS, RATE, RECEIVE_BUFFER, SYSTEM_CALLS,
     counts_instructions,
@@ -35,18 +35,18 @@ const QUICK_WARM_UP: u64 = 16 << 20;
 
 /// The messages, and the modes that are compared.
 #[derive(Clone, Debug)]
-pub struct Case {
+pub struct SearchCase {
     /// The messages.
-    pub plan: Plan,
+    pub plan: SearchPlan,
     /// The modes that receive them.
-    pub modes: Vec<Mode>,
+    pub modes: Vec<SearchMode>,
     /// The case as a number.
     pub x: f64,
     /// Connections behind each value.
     pub repetitions: u64,
 }
 
-impl Case {
+impl SearchCase {
     /// The name of the case on a carrier.
     pub fn name(&self, carrier: Carrier) -> String {
         format!("{}, {}", carrier.name(), self.plan.describe())
@@ -54,19 +54,22 @@ impl Case {
 
     /// Number of connections of the case that `mode` makes in a turn. In libfabric, opening takes
     /// as long as hundreds of messages; only the messages are compared.
-    fn in_turn(mode: Mode, repetitions: u64) -> u64 {
-        if mode.way == Way::Fabric { 1 } else { repetitions }
+    fn in_turn(mode: SearchMode, repetitions: u64) -> u64 {
+        if mode.method == SearchMethod::Fabric { 1 } else { repetitions }
     }
 
     /// About how long it takes: a fixed time for each connection and each write, and 2 GB/s.
     fn estimate(&self) -> Duration {
         let writes = self.plan.piece.map_or(1, |piece| self.plan.size.div_ceil(piece));
         let message = 0.8e-6 * writes as f64 + self.plan.size as f64 / 2e9;
-        let value = |mode: &Mode| {
-            let (connection, message) =
-                if mode.way == Way::Fabric { (0.1, message + 40e-6) } else { (0.2e-3, message) };
-            let connections = match mode.way {
-                Way::Fabric => 1,
+        let value = |mode: &SearchMode| {
+            let (connection, message) = if mode.method == SearchMethod::Fabric {
+                (0.1, message + 40e-6)
+            } else {
+                (0.2e-3, message)
+            };
+            let connections = match mode.method {
+                SearchMethod::Fabric => 1,
                 _ => self.repetitions,
             };
             0.02 + (connections + 1) as f64 * (connection + self.plan.messages as f64 * message)
@@ -98,7 +101,7 @@ impl Effort {
     }
 
     /// Connections behind a value.
-    pub fn repetitions(self, plan: Plan) -> u64 {
+    pub fn repetitions(self, plan: SearchPlan) -> u64 {
         let most = self.most_bytes.map_or(u64::MAX, |bytes| bytes / (plan.size * plan.messages));
         self.repetitions.min(most).max(1)
     }
@@ -110,9 +113,9 @@ impl Effort {
 ///
 /// Only an interruption (^C) ends the whole run; a value that cannot be measured is a sample with
 /// an error.
-pub fn measure(context: &Context<'_>, cases: &[Case], rounds: usize) -> Result<Samples> {
+pub fn measure(context: &Context<'_>, cases: &[SearchCase], rounds: usize) -> Result<Samples> {
     let progress = context.progress();
-    let total: Duration = cases.iter().map(Case::estimate).sum::<Duration>() * rounds as u32;
+    let total: Duration = cases.iter().map(SearchCase::estimate).sum::<Duration>() * rounds as u32;
     progress.expect(rounds * cases.len());
     progress.note(&format!("about {} in all", text::minutes(total)));
 
@@ -131,8 +134,8 @@ pub fn measure(context: &Context<'_>, cases: &[Case], rounds: usize) -> Result<S
                 case.plan.describe(),
                 text::minutes(left)
             ));
-            let key = |mode: Mode| (index, mode.carrier.name(), mode.name);
-            let modes: Vec<Mode> = case
+            let key = |mode: SearchMode| (index, mode.carrier.name(), mode.name);
+            let modes: Vec<SearchMode> = case
                 .modes
                 .iter()
                 .copied()
@@ -159,15 +162,15 @@ type Value = Result<Account, String>;
 /// One value of each mode.
 fn values(
     context: &Context<'_>,
-    case: &Case,
-    modes: &[Mode],
+    case: &SearchCase,
+    modes: &[SearchMode],
     round: usize,
-) -> Result<Vec<(Mode, Value)>> {
+) -> Result<Vec<(SearchMode, Value)>> {
     let warm_up = (context.pick(QUICK_WARM_UP, WARM_UP) / case.plan.size)
         .clamp(case.plan.skip + 1, case.plan.messages);
-    let mut pairs: Vec<Result<(Pair, Account)>> = Vec::new();
+    let mut pairs: Vec<Result<(SearchPair, Account)>> = Vec::new();
     for &mode in modes {
-        let started = Pair::start(context, mode, case.plan).and_then(|mut pair| {
+        let started = SearchPair::start(context, mode, case.plan).and_then(|mut pair| {
             let system_calls = pair.turn(1, warm_up)?.system_calls;
             Ok((pair, Account { system_calls, ..Account::default() }))
         });
@@ -179,18 +182,18 @@ fn values(
         // The first turns take the remainder.
         let repetitions = case.repetitions / turns + u64::from(turn < case.repetitions % turns);
         for index in order(pairs.len(), round * TURNS as usize + turn as usize, 0) {
-            if modes[index].way == Way::Fabric && turn > 0 {
+            if modes[index].method == SearchMethod::Fabric && turn > 0 {
                 continue;
             }
             let Ok((pair, sum)) = &mut pairs[index] else { continue };
-            match pair.turn(Case::in_turn(modes[index], repetitions), case.plan.messages) {
+            match pair.turn(SearchCase::in_turn(modes[index], repetitions), case.plan.messages) {
                 Ok(account) => sum.add(account),
                 Err(error) => pairs[index] = Err(error),
             }
             interrupt::check()?;
         }
     }
-    let outcome = |pair: Result<(Pair, Account)>| match pair {
+    let outcome = |pair: Result<(SearchPair, Account)>| match pair {
         Ok((_, account)) => Ok(account),
         Err(error) => Err(format!("{error:#}")),
     };
@@ -199,8 +202,8 @@ fn values(
 
 fn record(
     samples: &mut Samples,
-    case: &Case,
-    mode: Mode,
+    case: &SearchCase,
+    mode: SearchMode,
     round: usize,
     position: usize,
     value: Value,
@@ -255,7 +258,7 @@ mod tests {
     #[test]
     fn large_messages_make_fewer_connections() {
         let effort = Effort { repetitions: 100, most_bytes: Some(4_000_000_000) };
-        let repetitions = |size| effort.repetitions(Plan::search(size, 2));
+        let repetitions = |size| effort.repetitions(SearchPlan::search(size, 2));
         assert_eq!([10, 1000, 40_000].map(repetitions), [100; 3]);
         assert_eq!([64 << 10, 1 << 20, 1 << 30].map(repetitions), [61, 3, 1]);
     }

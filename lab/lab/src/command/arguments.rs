@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 
+/// Stands for every experiment.
+pub(super) const ALL: &str = "all";
+
 /// The part of the command `seekwire` for the laboratory
 #[derive(Debug, Parser)]
 #[command(
@@ -112,7 +115,7 @@ Examples:
 pub(super) struct LabRun {
     /// Experiments, as `seekwire lab list` names them, or `all`
     #[arg(required = true, value_name = "NAME", hide_possible_values = true)]
-    #[arg(value_parser = PossibleValuesParser::new(names().chain([super::ALL])))]
+    #[arg(value_parser = PossibleValuesParser::new(names().chain([ALL])))]
     pub(super) names: Vec<String>,
 
     /// Run fewer and shorter rounds, to see that it works; do not quote the numbers

@@ -1,14 +1,14 @@
 //! `seekwire lab` and `calibrate`, from the command line.
 
 mod arguments;
-mod particular;
+mod experiment_options;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use arguments::{Arguments, Command};
+use arguments::{ALL, Arguments, Command};
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _};
 use seekwire_program::{standard, table};
@@ -19,7 +19,7 @@ use crate::text;
 #[must_use]
 pub fn definitions() -> clap::Command {
     Arguments::command()
-        .mut_subcommand("lab", |lab| lab.mut_subcommand("run", particular::under_headings))
+        .mut_subcommand("lab", |lab| lab.mut_subcommand("run", experiment_options::under_headings))
 }
 
 /// Executes the command line of this process.
@@ -39,7 +39,7 @@ pub fn main() -> ExitCode {
 fn parse(words: Vec<OsString>) -> Arguments {
     let text: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
     let definitions = definitions().mut_subcommand("lab", |lab| {
-        lab.mut_subcommand("run", |run| particular::for_words(run, &text))
+        lab.mut_subcommand("run", |run| experiment_options::for_words(run, &text))
     });
     refuse_strange_options(&definitions, &words);
     let matches = definitions.get_matches_from(words);
@@ -56,31 +56,28 @@ fn refuse_strange_options(definitions: &clap::Command, words: &[OsString]) {
     definitions.build();
     let run = definitions.find_subcommand_mut("lab").and_then(|lab| lab.find_subcommand_mut("run"));
     if let (Some(run), Some(asked)) = (run, asked) {
-        if let Err(why) = particular::check(run, asked) {
+        if let Err(why) = experiment_options::check(run, asked) {
             run.error(ErrorKind::ArgumentConflict, why).exit();
         }
     }
 }
 
 fn calibrate(options: &arguments::Calibrate) -> Result<ExitCode> {
-    let found = crate::calibrate::calibrate(options.file.as_deref())?;
+    let calibration = crate::calibrate::calibrate(options.file.as_deref())?;
     let mut out = standard::output()?.lock();
     writeln!(out, "receiver's processor time, microseconds a message")?;
     writeln!(out, "{:>10} {:>10} {:>10}", "bytes", "in bulk", "in place")?;
-    for (size, bulk, place) in &found.sizes {
-        writeln!(out, "{size:>10} {bulk:>10.3} {place:>10.3}")?;
+    for (size, bulk, in_place) in &calibration.sizes {
+        writeln!(out, "{size:>10} {bulk:>10.3} {in_place:>10.3}")?;
     }
     writeln!(
         out,
         "take messages in place from {} bytes on; written to {}",
-        found.switch,
-        found.path.display()
+        calibration.switch,
+        calibration.path.display()
     )?;
     Ok(ExitCode::SUCCESS)
 }
-
-/// Stands for every experiment.
-const ALL: &str = "all";
 
 fn lab(command: &arguments::Lab) -> Result<ExitCode> {
     match command {
@@ -97,11 +94,11 @@ fn list() -> Result<()> {
     let mut out = standard::output()?.lock();
     for experiment in crate::experiments() {
         let name = experiment.name();
-        let time = |quick| text::minutes(experiment.duration(quick));
+        let time = |quick| text::minutes(experiment.file().seconds.of(quick));
         let takes = format!("Takes about {}, with --quick {}.", time(false), time(true));
         let unavailable = experiment.unavailable(&crate::Options::default());
         let unavailable = unavailable.map(|why| format!("Cannot run here: {why}"));
-        let about = [experiment.question().to_owned(), takes].into_iter().chain(unavailable);
+        let about = [experiment.file().question.clone(), takes].into_iter().chain(unavailable);
         let lines = about.flat_map(|text| table::wrap(&text, 84));
         for (index, line) in lines.enumerate() {
             writeln!(out, "{:<14}  {line}", if index == 0 { name } else { "" })?;
@@ -122,20 +119,20 @@ fn show(options: &arguments::LabShow) -> Result<()> {
         if index > 0 {
             writeln!(out)?;
         }
-        writeln!(out, "{}: {}\n", experiment.name(), experiment.question())?;
-        for line in table::wrap(experiment.about(), 100) {
+        writeln!(out, "{}: {}\n", experiment.name(), experiment.file().question)?;
+        for line in table::wrap(&experiment.file().about, 100) {
             writeln!(out, "{line}")?;
         }
-        let time = |quick| text::minutes(experiment.duration(quick));
+        let time = |quick| text::minutes(experiment.file().seconds.of(quick));
         writeln!(out, "\nTakes about {}, with --quick {}.", time(false), time(true))?;
-        if let Some(paper) = experiment.paper_reference() {
+        if let Some(paper) = &experiment.file().follows {
             writeln!(out, "Follows {paper}.")?;
         }
         match experiment.unavailable(&crate::Options::default()) {
             Some(why) => writeln!(out, "Cannot run here: {why}")?,
             None => writeln!(out, "Can run here.")?,
         }
-        let own = particular::help(&run, experiment.name());
+        let own = experiment_options::help(&run, experiment.name());
         if !own.is_empty() {
             writeln!(out, "\n{}", own.trim_end())?;
         }
@@ -166,7 +163,7 @@ fn run(options: &arguments::LabRun) -> Result<()> {
         rounds: options.rounds.map(|rounds| rounds as usize),
         repetitions: options.repetitions,
         most_bytes: options.gigabytes.map(|gigabytes| (gigabytes.max(0.0) * 1e9) as u64),
-        network: crate::network::options::Options {
+        network: crate::network::options::NetworkOptions {
             // --netns states the default, which applies where no peer is named.
             peer: options.peer.clone().filter(|_| !options.netns),
             weak_peer: options.weak_peer.clone(),
@@ -188,8 +185,9 @@ fn run(options: &arguments::LabRun) -> Result<()> {
         for (key, value) in &experiment.result.summary {
             writeln!(out, "  {key} {value:.3}")?;
         }
-        for claim in crate::experiments::by_name(&experiment.result.experiment)?.claims() {
-            writeln!(out, "  {}", claim.line(&claim.judge(&experiment.result)))?;
+        let known = crate::experiments::by_name(&experiment.result.experiment)?;
+        for claim in known.claims() {
+            writeln!(out, "  {}", claim.line(&known.judge(claim, &experiment.result)))?;
         }
     }
     Ok(())
@@ -200,7 +198,7 @@ fn run_all(options: &arguments::LabRun, settings: &crate::Options) -> Result<()>
     if options.names.len() > 1 || options.way.is_some() {
         bail!("`all` stands for every experiment; give no other name and no --way with it");
     }
-    let all = crate::all::run(settings)?;
+    let all = crate::run_all::run(settings)?;
     let mut out = standard::output()?.lock();
     for experiment in &all.completed {
         writeln!(out, "{}: measured", experiment.result.experiment)?;
@@ -249,10 +247,10 @@ fn pages(options: &arguments::LabReport) -> Result<()> {
 }
 
 fn tell(out: &mut impl Write, site: &crate::Site) -> io::Result<()> {
-    for (place, why) in &site.problems {
+    for (path, why) in &site.problems {
         seekwire_program::tell(format_args!(
             "seekwire: {}",
-            table::printable(&format!("{place}: {why}"))
+            table::printable(&format!("{path}: {why}"))
         ));
     }
     let what = if site.experiments == 1 { "experiment" } else { "experiments" };

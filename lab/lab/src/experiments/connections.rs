@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{ACCELERATED, TCP, program_variant, sweep};
+use super::sweep::{ACCELERATED, TCP, program_variant, sweep};
 use crate::bench::{CONNECTIONS, Operation, Socket};
-use crate::claim::{Claim, Criterion, Estimate, Source};
 use crate::experiment::{Context, Experiment};
-use crate::outcome::{At, Findings, Key, Outcome, Recorded};
+use crate::outcome::{Findings, Outcome, Recorded};
 use crate::plot::{Bar, Chart, Figure};
 use crate::record::Selector;
 use crate::schedule::{Group, alternate};
@@ -17,46 +16,8 @@ pub(super) struct Connections;
 
 const SIZE: u64 = 64;
 
-const CLAIMS: &[Claim] = &[Claim {
-    title: "cost of short connections",
-    statement: "A connection that is too short to be accelerated costs at most 3 % more than plain TCP.",
-    source: Source::Goal,
-    published: "",
-    measure: "connections per second, accelerated over plain",
-    unit: "",
-    evidence: |result| {
-        Estimate::ratio(result, At { case: "64 B", variant: ACCELERATED, metric: CONNECTIONS.name })
-    },
-    criterion: Criterion::AtLeast(0.97),
-    better: None,
-    otherwise: "the calls that pass through the library cost more than that; BENCHMARKING.md says where",
-}];
-
 impl Experiment for Connections {
-    fn name(&self) -> &'static str {
-        "connections"
-    }
-
-    fn question(&self) -> &'static str {
-        "Cost of Seekwire for connections that are too short to be accelerated."
-    }
-
-    fn about(&self) -> &'static str {
-        "Connect, send 64 B, receive 64 B, close, one connection after the other: how many per second, plain and \
-         accelerated. Such connections end before it pays to move them to shared memory, so the ratio should be 1."
-    }
-
-    fn paper_reference(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn claims(&self) -> &'static [Claim] {
-        CLAIMS
-    }
-
-    fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 5 } else { 40 })
-    }
+    experiment_file!("connections");
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
         let rounds = context.rounds(20, 150);
@@ -85,11 +46,7 @@ impl Experiment for Connections {
             high: ratio.high,
         });
         Findings {
-            summary: Vec::from_iter(Key::measured(
-                "short_connections_ratio",
-                "connections per second, accelerated over plain; 1 means that nothing is lost, higher is better",
-                ratio.map(|ratio| ratio.value),
-            )),
+            summary: self.file().summary(samples, &[]),
             figures: vec![Figure {
                 file: "connections.svg".to_owned(),
                 title: "Short connections per second".to_owned(),

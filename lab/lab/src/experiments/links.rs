@@ -8,18 +8,17 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, ensure};
 use seekwire_testbed::Testbed;
 
-use super::{TCP, curves, message_size, program_pair, record, sweep};
+use super::sweep::{TCP, curves, message_size, program_pair, record, sweep};
 use crate::bench::{
-    BANDWIDTH, EFFORT, LATENCY, LATENCY_TAIL, Operation, Pair, Places, Socket, Test,
+    BANDWIDTH, EFFORT, LATENCY, LATENCY_TAIL, LinkedHosts, Operation, PeerPair, Socket, Test,
 };
-use crate::claim::{Claim, Criterion, Estimate, Source};
 use crate::experiment::{Context, Experiment};
 use crate::launch::{Mode, Traffic};
 use crate::network::hosts::namespaces;
 use crate::network::machines::Machines;
-use crate::outcome::{At, Findings, Key, Outcome, Recorded, ResultFile};
+use crate::outcome::{Findings, Outcome, Recorded};
 use crate::plot::Scale;
-use crate::record::{Better, Metric, Selector};
+use crate::record::Metric;
 use crate::schedule::{Group, Trial, Variant, alternate};
 use crate::text;
 
@@ -32,98 +31,14 @@ const RING: &str = "ring";
 const SET_UP_SIZE: u64 = 1;
 const SET_UP_CASE: &str = "set-up";
 /// Time from the first look for the peer until an end has shared memory.
-const SET_UP: Metric = Metric { name: "set-up", unit: "ms", better: Better::Lower };
+const SET_UP: Metric = Metric::lower("set-up", "ms");
 
 /// Of smaller messages, more than a few are on their way at once.
 const SMALL: u64 = 16 << 10;
 const SIZES: [u64; 6] = [1, 64, 1 << 10, 16 << 10, 64 << 10, 1 << 20];
 
-pub(super) const fn goal(
-    title: &'static str,
-    statement: &'static str,
-    measure: &'static str,
-    criterion: Criterion,
-    evidence: fn(&ResultFile) -> Result<Estimate, String>,
-) -> Claim {
-    let otherwise = "it is not reached on this machine";
-    let (source, published, unit, better) = (Source::Goal, "", "", None);
-    Claim {
-        title,
-        statement,
-        source,
-        published,
-        measure,
-        unit,
-        evidence,
-        criterion,
-        better,
-        otherwise,
-    }
-}
-
-const fn bulk(variant: &'static str) -> At<'static> {
-    At { case: "64 KiB", variant, metric: BANDWIDTH.name }
-}
-
-const GOALS: &[Claim] = &[
-    goal(
-        "a link carries as much as the ring",
-        "Large messages between two machines reach at least nine tenths of the bandwidth that they have on \
-         one.",
-        "bandwidth of 64 KiB messages, over the link over that on the ring of one machine",
-        Criterion::AtLeast(0.9),
-        |result| Estimate::ratio_of_medians(result, bulk(LINK), bulk(RING)),
-    ),
-    goal(
-        "a link carries more than TCP",
-        "Large messages between two machines have more bandwidth over the link than by TCP.",
-        "bandwidth of 64 KiB messages, over the link over TCP",
-        Criterion::Above(1.0),
-        |result| Estimate::ratio(result, bulk(LINK)),
-    ),
-    Claim {
-        unit: "ms",
-        ..goal(
-            "a connection over a link is set up soon",
-            "A connection that exchanges messages uses the memory of the link within 10 ms.",
-            "time from the first look for the peer until an end has memory over the link, average of both",
-            Criterion::AtMost(10.0),
-            |result| {
-                let at = At { case: SET_UP_CASE, variant: LINK, metric: SET_UP.name };
-                Estimate::median(result, at)
-            },
-        )
-    },
-];
-
 impl Experiment for Links {
-    fn name(&self) -> &'static str {
-        "links"
-    }
-
-    fn question(&self) -> &'static str {
-        "Performance of a link between two machines, beside TCP between them and the ring of one machine."
-    }
-
-    fn about(&self) -> &'static str {
-        "Two network namespaces that share a file play two machines with a link between them. The same \
-         unmodified C program exchanges messages of 1 B to 1 MiB by plain TCP between the two, accelerated \
-         over the link, and accelerated on the ordinary ring of one machine. Round-trip time and one-way \
-         bandwidth are measured. No hypervisor takes part: this measures the code that carries bytes between \
-         machines, not virtual machines."
-    }
-
-    fn paper_reference(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn claims(&self) -> &'static [Claim] {
-        GOALS
-    }
-
-    fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 15 } else { 210 })
-    }
+    experiment_file!("links");
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
         let rounds = context.rounds(3, 15);
@@ -133,15 +48,16 @@ impl Experiment for Links {
         let testbed = namespaces().map(Arc::new);
         // They hold the link until the last round has finished.
         let machines = between(&testbed).and_then(|testbed| Machines::new(Arc::clone(testbed)));
-        let cable = between(&testbed).map(|testbed| Places {
+        let cable = between(&testbed).map(|testbed| LinkedHosts {
             testbed: Arc::clone(testbed),
             near: Vec::new(),
             far: Vec::new(),
         });
-        let link = machines.as_ref().map(Machines::places).map_err(|error| anyhow!("{error:#}"));
+        let link =
+            machines.as_ref().map(Machines::linked_hosts).map_err(|error| anyhow!("{error:#}"));
         let pair = |is_accelerated| program_pair(context, Socket::Tcp, is_accelerated);
-        let at = |places: Result<Places>, is_accelerated| {
-            places.and_then(|places| Ok(pair(is_accelerated)?.at(places)))
+        let at = |hosts: Result<LinkedHosts>, is_accelerated| {
+            hosts.and_then(|hosts| Ok(pair(is_accelerated)?.at(hosts)))
         };
         let mut groups = [Group::new(
             "all sizes",
@@ -171,45 +87,7 @@ impl Experiment for Links {
             figure("latency-p99.svg", "Round trip, 99th percentile", Scale::Log10, LATENCY_TAIL),
             figure("effort.svg", "Processor time of both ends", Scale::Log10, EFFORT),
         ];
-        let ratio = |case, metric: Metric, other| {
-            let select = |variant| Selector { case, variant, metric };
-            samples.ratio(select(LINK), select(other)).map(|ratio| ratio.value)
-        };
-        let set_up = Selector { case: SET_UP_CASE, variant: LINK, metric: SET_UP };
-        let median = samples.median(set_up);
-        let keys = [
-            (
-                "link_vs_ring_bulk",
-                "bandwidth of 64 KiB messages, over the link over that on the ring of one machine; 1 means that \
-                 nothing is lost, higher is better",
-                ratio("64 KiB", BANDWIDTH, RING),
-            ),
-            (
-                "link_vs_ring_latency",
-                "median 64 B round trip, over the link over that on the ring of one machine; lower is better",
-                ratio("64 B", LATENCY, RING),
-            ),
-            (
-                "link_vs_tcp_bulk",
-                "bandwidth of 64 KiB messages, over the link over TCP between the namespaces; higher is better",
-                ratio("64 KiB", BANDWIDTH, TCP),
-            ),
-            (
-                "link_set_up_ms",
-                "milliseconds from the first look for the peer until an end has memory over a link, on average of \
-                 both ends; lower is better",
-                median,
-            ),
-            (
-                "link_vs_tcp_latency",
-                "median 64 B round trip, over the link over TCP between the namespaces; lower is better",
-                ratio("64 B", LATENCY, TCP),
-            ),
-        ];
-        let keys = keys.into_iter();
-        let summary =
-            keys.filter_map(|(name, meaning, value)| Key::measured(name, meaning, value)).collect();
-        Findings { summary, figures, tables: Vec::new() }
+        Findings { summary: self.file().summary(samples, &[]), figures, tables: Vec::new() }
     }
 }
 
@@ -220,7 +98,7 @@ fn between(made: &Result<Arc<Testbed>, seekwire_testbed::Error>) -> Result<&Arc<
 
 /// A variant in which the peers of `pair` run `tests`, each in processes of its own: only then do
 /// their counters reveal a single test that stayed on TCP.
-fn variant<'a>(name: &str, pair: Result<Pair>, tests: &[Test]) -> Variant<'a> {
+fn variant<'a>(name: &str, pair: Result<PeerPair>, tests: &[Test]) -> Variant<'a> {
     let pair = match pair {
         Ok(pair) => pair,
         Err(error) => return Variant::unavailable(name, format!("{error:#}")),
@@ -303,18 +181,19 @@ mod tests {
     }
 
     #[test]
-    fn programs_in_two_namespaces_meet_at_the_far_address() {
+    fn programs_in_two_namespaces_connect_at_the_far_address() {
         let Some(testbed) = namespaces_if_permitted().map(Arc::new) else { return };
         let program = Peer::Program(streambench::path().unwrap().to_owned());
-        let pair = Pair::new(program, Socket::Tcp, Mode::Plain);
+        let pair = PeerPair::new(program, Socket::Tcp, Mode::Plain);
         // Only the far namespace has the address that the server binds.
-        let pair = pair.at(Places { testbed, near: Vec::new(), far: Vec::new() });
+        let pair = pair.at(LinkedHosts { testbed, near: Vec::new(), far: Vec::new() });
         let tests = sweep(&[Operation::Pingpong, Operation::Bandwidth], &[64], TIME);
         let mut groups = [Group::new("64 B", vec![variant(TCP, Ok(pair), &tests)])];
         let samples = alternate(&mut groups, 1, &Progress::silent()).unwrap();
-        let found: Vec<_> = samples.0.iter().map(|sample| (&*sample.case, sample.metric)).collect();
+        let measured: Vec<_> =
+            samples.0.iter().map(|sample| (&*sample.case, sample.metric)).collect();
         let metrics = [LATENCY, LATENCY_TAIL, BANDWIDTH, EFFORT];
-        assert_eq!(found, metrics.map(|metric| ("64 B", Some(metric))));
+        assert_eq!(measured, metrics.map(|metric| ("64 B", Some(metric))));
         assert!(samples.0.iter().all(|sample| sample.outcome.is_ok()), "{samples:?}");
     }
 }

@@ -3,32 +3,46 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use tempfile::NamedTempFile;
 
-use crate::claim::{Claim, Criterion, Estimate, Source};
 use crate::experiment::{Context, Experiment};
-use crate::messaging::programs::{Library, Over, Programs, Way};
+use crate::messaging::programs::{Library, MessagingTransport, MessagingVariant, Programs};
 use crate::messaging::{Hub, Model, SERVICES, TOPICS};
-use crate::outcome::{At, Findings, Key, Outcome, Recorded, ResultFile};
+use crate::outcome::{Findings, Outcome, Recorded};
 use crate::plot::{Bar, Chart, Figure};
-use crate::record::{Better, Metric, Row, Samples, Selector};
+use crate::record::{Better, Metric, Row};
 use crate::schedule::{Group, Trial, Variant, alternate};
 use crate::text;
 
 pub(super) struct Models;
 
-const WAYS: [Way; 4] = [
-    Way { name: "ZeroMQ, TCP", library: Library::Zeromq, over: Over::Tcp },
-    Way { name: "ZeroMQ, ring", library: Library::Zeromq, over: Over::Ring },
-    Way { name: "Mailbox, TCP", library: Library::Mailbox, over: Over::Tcp },
-    Way { name: "Mailbox, ring", library: Library::Mailbox, over: Over::Ring },
+const VARIANTS: [MessagingVariant; 4] = [
+    MessagingVariant {
+        name: "ZeroMQ, TCP",
+        library: Library::Zeromq,
+        over: MessagingTransport::Tcp,
+    },
+    MessagingVariant {
+        name: "ZeroMQ, ring",
+        library: Library::Zeromq,
+        over: MessagingTransport::Ring,
+    },
+    MessagingVariant {
+        name: "Mailbox, TCP",
+        library: Library::Mailbox,
+        over: MessagingTransport::Tcp,
+    },
+    MessagingVariant {
+        name: "Mailbox, ring",
+        library: Library::Mailbox,
+        over: MessagingTransport::Ring,
+    },
 ];
 
-const MEDIAN: Metric = Metric { name: "latency p50", unit: "µs", better: Better::Lower };
-const TAIL: Metric = Metric { name: "latency p99", unit: "µs", better: Better::Lower };
+const MEDIAN: Metric = Metric::lower("latency p50", "µs");
+const TAIL: Metric = Metric::lower("latency p99", "µs");
 
 /// A model and its size.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +82,7 @@ impl Case {
 
     /// The metric of its rate, and the divisor for its unit.
     fn rate(&self) -> (Metric, f64) {
-        let metric = |name, unit| Metric { name, unit, better: Better::Higher };
+        let metric = |name, unit| Metric::higher(name, unit);
         match self.model {
             Model::Broker => (metric("requests", "1/s"), 1.0),
             Model::Publish => (metric("deliveries", "1/s"), 1.0),
@@ -91,78 +105,8 @@ impl Case {
     }
 }
 
-fn ring_over_tcp(result: &ResultFile, case: &Case) -> Result<Estimate, String> {
-    let name = case.name();
-    Estimate::ratio(result, At { case: &name, variant: WAYS[1].name, metric: case.rate().0.name })
-}
-
-const fn ring_is_faster(
-    title: &'static str,
-    measure: &'static str,
-    evidence: fn(&ResultFile) -> Result<Estimate, String>,
-) -> Claim {
-    Claim {
-        title,
-        statement: "Unmodified programs over libzmq achieve more on the ring than over TCP.",
-        source: Source::Goal,
-        published: "",
-        measure,
-        unit: "",
-        evidence,
-        criterion: Criterion::Above(1.0),
-        better: None,
-        otherwise: "the ring gains nothing in this model",
-    }
-}
-
-const CLAIMS: &[Claim] = &[
-    ring_is_faster("broker", "requests through a broker, ring over TCP", |result| {
-        ring_over_tcp(result, &CASES[0])
-    }),
-    ring_is_faster("publish", "deliveries to 4 subscribers, ring over TCP", |result| {
-        ring_over_tcp(result, &CASES[3])
-    }),
-    ring_is_faster("file", "bandwidth of a file transfer, ring over TCP", |result| {
-        ring_over_tcp(result, &CASES[4])
-    }),
-    ring_is_faster("scatter", "rounds of 64 KiB to 4 workers, ring over TCP", |result| {
-        ring_over_tcp(result, &CASES[6])
-    }),
-];
-
 impl Experiment for Models {
-    fn name(&self) -> &'static str {
-        "models"
-    }
-
-    fn question(&self) -> &'static str {
-        "Performance of broker, publisher, file transfer and scatter/gather over ZeroMQ and mailboxes, by TCP and on \
-            the ring."
-    }
-
-    fn about(&self) -> &'static str {
-        "Four models of messaging, each written over libzmq and over seekwire::Mailbox, run by TCP and on the ring: \
-         requests to several services through a broker, publishing by topic to subscribers, the transfer of a file, \
-         and scatter and gather as in a cluster. Length and number of every message are checked while time is taken. \
-         Contents are compared in full in the warm-up and after the last message; of published messages, one in 256 is \
-         compared meanwhile; the checksum of a file is compared after its time has been taken. Anything wrong or \
-         missing ends the experiment with an error. The latencies are those of a request, of a message until all its \
-         subscribers have confirmed it, of a file of 4 KiB until it is stored, and of a round."
-    }
-
-    fn paper_reference(&self) -> Option<&'static str> {
-        Some(
-            "the models of messaging that \"Network hardware for business messaging\" names; the numbers are ours",
-        )
-    }
-
-    fn claims(&self) -> &'static [Claim] {
-        CLAIMS
-    }
-
-    fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 20 } else { 300 })
-    }
+    experiment_file!("models");
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
         let rounds = context.rounds(3, 5);
@@ -174,12 +118,12 @@ impl Experiment for Models {
         let mut groups: Vec<Group<'_>> = CASES
             .iter()
             .map(|case| {
-                let variant = |way: Way| {
-                    Variant::new(way.name, move |trial: &mut Trial| {
-                        run(programs, way, case, milliseconds, path, trial)
+                let build = |variant: MessagingVariant| {
+                    Variant::new(variant.name, move |trial: &mut Trial| {
+                        run(programs, variant, case, milliseconds, path, trial)
                     })
                 };
-                Group::new(case.name(), WAYS.map(variant).into())
+                Group::new(case.name(), VARIANTS.map(build).into())
             })
             .collect();
         let samples = alternate(&mut groups, rounds, context.progress())?;
@@ -193,13 +137,13 @@ impl Experiment for Models {
         note("services", SERVICES.to_vec().into());
         note("topics", TOPICS.into());
         let violation = programs.violation();
-        Ok(Outcome { parameters, samples, baseline: WAYS[0].name, violation })
+        Ok(Outcome { parameters, samples, baseline: VARIANTS[0].name, violation })
     }
 
     fn findings(&self, recorded: Recorded<'_>) -> Findings {
-        let rows = recorded.samples.rows(WAYS[0].name);
+        let rows = recorded.samples.rows(VARIANTS[0].name);
         Findings {
-            summary: summary(recorded.samples),
+            summary: self.file().summary(recorded.samples, &[]),
             figures: vec![
                 figure(
                     "rates.svg",
@@ -235,14 +179,14 @@ fn file(bytes: u64) -> Result<NamedTempFile> {
 
 fn run(
     programs: &Programs<'_, '_>,
-    way: Way,
+    variant: MessagingVariant,
     case: &Case,
     milliseconds: u64,
     file: &Path,
     trial: &mut Trial,
 ) -> Result<()> {
     let milliseconds = if trial.is_warm_up() { milliseconds / 4 } else { milliseconds };
-    let modelled = programs.model(way, &case.hub(milliseconds), file, trial)?;
+    let modelled = programs.model(variant, &case.hub(milliseconds), file, trial)?;
     let (metric, unit) = case.rate();
     let x = Some(case.size as f64);
     trial.record(case.name(), x, metric, modelled.rate / unit);
@@ -262,33 +206,6 @@ fn figure(file: &str, title: &str, label: &str, better: Better, rows: &[Row]) ->
         });
     let chart = Chart::Ratios { label: label.to_owned(), bars: bars.collect() };
     Figure { file: file.to_owned(), title: title.to_owned(), chart }
-}
-
-fn summary(samples: &Samples) -> Vec<Key> {
-    let ratio = |case: &Case, this: usize, that: usize| {
-        let name = case.name();
-        let select =
-            |way: usize| Selector { case: &name, variant: WAYS[way].name, metric: case.rate().0 };
-        samples.ratio(select(this), select(that)).map(|ratio| ratio.value)
-    };
-    let [broker, _, _, publish, file, _, scatter] = &CASES;
-    const ZEROMQ: &str =
-        "rate of unmodified libzmq programs on the ring over that by TCP; higher is better";
-    const MAILBOX: &str =
-        "rate of programs over mailboxes on the ring over that by TCP; higher is better";
-    let keys = [
-        ("zeromq_ring_vs_tcp_broker", ZEROMQ, ratio(broker, 1, 0)),
-        ("zeromq_ring_vs_tcp_publish", ZEROMQ, ratio(publish, 1, 0)),
-        ("zeromq_ring_vs_tcp_file", ZEROMQ, ratio(file, 1, 0)),
-        ("zeromq_ring_vs_tcp_scatter", ZEROMQ, ratio(scatter, 1, 0)),
-        ("mailbox_ring_vs_tcp_broker", MAILBOX, ratio(broker, 3, 2)),
-        ("mailbox_ring_vs_tcp_publish", MAILBOX, ratio(publish, 3, 2)),
-        ("mailbox_ring_vs_tcp_file", MAILBOX, ratio(file, 3, 2)),
-        ("mailbox_ring_vs_tcp_scatter", MAILBOX, ratio(scatter, 3, 2)),
-    ];
-    keys.into_iter()
-        .filter_map(|(name, meaning, value)| Key::measured(name, meaning, value))
-        .collect()
 }
 
 #[cfg(test)]

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use super::names::pairs_case;
-use super::{ACCELERATED, TCP, UNIX, curves, sweep, yasmin};
-use crate::bench::{self, BANDWIDTH, Operation, Pair, Peer, Server, Socket, Test};
-use crate::claim::{Claim, Comparison};
+use super::published_yasmin;
+use super::result_names::pairs_case;
+use super::sweep::{ACCELERATED, TCP, UNIX, curves, sweep};
+use crate::bench::{self, BANDWIDTH, Operation, Peer, PeerPair, PeerServer, Socket, Test};
+use crate::claim::{Evidence, PublishedComparison};
 use crate::experiment::{Context, Experiment};
 use crate::launch::{Mode, Running};
-use crate::outcome::{Findings, Key, Outcome, Recorded, ResultFile};
+use crate::outcome::{Findings, Outcome, Recorded, ResultFile};
 use crate::plot::{Axis, Scale};
-use crate::record::Selector;
 use crate::schedule::{Group, Trial, Variant, alternate};
 use crate::streambench;
 
@@ -22,33 +22,14 @@ const MESSAGE: u64 = 64 << 10;
 const COUNTS: [usize; 4] = [1, 2, 4, 8];
 
 impl Experiment for Pairs {
-    fn name(&self) -> &'static str {
-        "pairs"
+    experiment_file!("pairs");
+
+    fn computed(&self, words: &[&str], result: &ResultFile) -> Option<Evidence> {
+        (words == ["four pairs"]).then(|| published_yasmin::four_pairs(result))
     }
 
-    fn question(&self) -> &'static str {
-        "Bandwidth of several pairs of processes at once."
-    }
-
-    fn about(&self) -> &'static str {
-        "Aggregate one-way bandwidth of 1, 2, 4 and 8 pairs of processes that send 64 KiB messages at the same time, each \
-         pair over a connection of its own. All pairs connect and warm up first and then start together."
-    }
-
-    fn paper_reference(&self) -> Option<&'static str> {
-        Some("the scaling measurements of the YASMIN paper (1 to 4 pairs of virtual machines)")
-    }
-
-    fn claims(&self) -> &'static [Claim] {
-        yasmin::PAIRS_CLAIMS
-    }
-
-    fn comparisons(&self, result: &ResultFile) -> Vec<Comparison> {
-        yasmin::pairs(result)
-    }
-
-    fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 10 } else { 120 })
+    fn comparisons(&self, result: &ResultFile) -> Vec<PublishedComparison> {
+        published_yasmin::pairs(result)
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
@@ -78,26 +59,13 @@ impl Experiment for Pairs {
     }
 
     fn findings(&self, Recorded { samples, .. }: Recorded<'_>) -> Findings {
-        let ratio = |count| {
-            let case = pairs_case(count);
-            let select = |variant| Selector { case: &case, variant, metric: BANDWIDTH };
-            samples.ratio(select(ACCELERATED), select(TCP)).map(|ratio| ratio.value)
-        };
-        const MEANING: &str =
-            "aggregate bandwidth, accelerated over TCP loopback; higher is better";
-        let summary = [
-            Key::measured("pairs1_vs_tcp", MEANING, ratio(1)),
-            Key::measured("pairs2_vs_tcp", MEANING, ratio(2)),
-            Key::measured("pairs4_vs_tcp", MEANING, ratio(4)),
-            Key::measured("pairs8_vs_tcp", MEANING, ratio(8)),
-        ];
         let rows = samples.rows(TCP);
         let x = Axis { label: "pairs of processes".to_owned(), scale: Scale::Log2 };
         let variants = [TCP, UNIX, ACCELERATED];
         let title = "Aggregate bandwidth of 64 KiB messages";
         let figures =
             vec![curves("bandwidth.svg", title, x, Scale::Linear, BANDWIDTH, &rows, &variants)];
-        Findings { summary: summary.into_iter().flatten().collect(), figures, tables: Vec::new() }
+        Findings { summary: self.file().summary(samples, &[]), figures, tables: Vec::new() }
     }
 }
 
@@ -109,7 +77,7 @@ fn variant<'a>(
     tests: &[Test],
 ) -> Variant<'a> {
     let pair = streambench::path()
-        .and_then(|path| Ok(Pair::new(Peer::Program(path.to_owned()), socket, mode?)));
+        .and_then(|path| Ok(PeerPair::new(Peer::Program(path.to_owned()), socket, mode?)));
     match pair {
         Ok(pair) => {
             let tests = tests.to_vec();
@@ -120,8 +88,8 @@ fn variant<'a>(
 }
 
 /// Runs `count` pairs at the same time and records the sum of their bandwidths.
-fn together(pair: &Pair, count: usize, tests: &[Test], trial: &mut Trial) -> Result<()> {
-    let servers: Vec<Server> = (0..count).map(|_| pair.serve()).collect::<Result<_>>()?;
+fn together(pair: &PeerPair, count: usize, tests: &[Test], trial: &mut Trial) -> Result<()> {
+    let servers: Vec<PeerServer> = (0..count).map(|_| pair.serve()).collect::<Result<_>>()?;
     let mut clients: Vec<Running> = servers
         .iter()
         .map(|server| pair.client(server, tests).arg("--barrier").start())

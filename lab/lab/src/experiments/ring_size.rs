@@ -6,12 +6,13 @@ use std::time::Duration;
 use anyhow::Result;
 use seekwire_transport::layout::Geometry;
 
-use super::names::{DEFAULT, THIS};
-use super::{TCP, program_pair, yasmin};
-use crate::bench::{BANDWIDTH, LATENCY, Operation, Pair, Socket, Test};
-use crate::claim::{Claim, Comparison};
+use super::published_yasmin;
+use super::result_names::{DEFAULT, SMALL_LATENCY, THIS};
+use super::sweep::{TCP, program_pair};
+use crate::bench::{BANDWIDTH, LATENCY, Operation, PeerPair, Socket, Test};
+use crate::claim::{Evidence, PublishedComparison};
 use crate::experiment::{Context, Experiment};
-use crate::outcome::{Findings, Key, Outcome, Recorded, ResultFile};
+use crate::outcome::{Findings, Outcome, Recorded, ResultFile};
 use crate::plot::{Axis, Chart, Figure, Point, Scale, Series};
 use crate::record::{Metric, Sample, Samples};
 use crate::schedule::{Group, Trial, Variant, alternate};
@@ -25,41 +26,19 @@ const MESSAGE: u64 = 64 << 10;
 
 /// The largest messages whose latency does not depend on the ring, as the paper says.
 const SMALL: u64 = 1 << 10;
-pub(super) const SMALL_LATENCY: Metric =
-    Metric { name: "round trip of 1 KiB p50", unit: LATENCY.unit, better: LATENCY.better };
 
 impl Experiment for RingSize {
-    fn name(&self) -> &'static str {
-        "ring-size"
+    experiment_file!("ring-size");
+
+    fn computed(&self, words: &[&str], result: &ResultFile) -> Option<Evidence> {
+        match words {
+            ["small pool", metric] => Some(published_yasmin::small_pool(result, metric)),
+            _ => None,
+        }
     }
 
-    fn question(&self) -> &'static str {
-        "How the size and number of segments change bandwidth and latency, and which default follows."
-    }
-
-    fn about(&self) -> &'static str {
-        "Two processes of an unmodified, accelerated program exchange messages of 64 KiB. Bandwidth and round-trip \
-         time are measured for segments of several sizes in pools of several sizes, and so is the round trip of \
-         messages of 1 KiB. Each geometry runs next to the default one, because a host may move virtual processors \
-         from core to core from one second to the next, and that changes more than any geometry does. The result is \
-         the median of the ratios of such neighbours. The defaults are chosen from this. Plain TCP, which has no pool, \
-         runs along for comparison."
-    }
-
-    fn paper_reference(&self) -> Option<&'static str> {
-        Some("figures 4 to 6 of the YASMIN paper (intra-node sockets over shared memory)")
-    }
-
-    fn claims(&self) -> &'static [Claim] {
-        yasmin::RING_SIZE
-    }
-
-    fn comparisons(&self, result: &ResultFile) -> Vec<Comparison> {
-        yasmin::ring_size(result)
-    }
-
-    fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 6 } else { 300 })
+    fn comparisons(&self, result: &ResultFile) -> Vec<PublishedComparison> {
+        published_yasmin::ring_size(result)
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
@@ -128,7 +107,11 @@ impl Experiment for RingSize {
                 &points,
             ),
         ];
-        Findings { summary: summary(recorded.samples, &points), figures, tables: Vec::new() }
+        Findings {
+            summary: self.file().summary(recorded.samples, &summary(recorded.samples, &points)),
+            figures,
+            tables: Vec::new(),
+        }
     }
 }
 
@@ -154,7 +137,7 @@ fn geometry(segment: u64, pool: u64) -> String {
 }
 
 /// The peers of `pair` run `tests`, as readings of one case.
-fn variant<'a>(case: &str, name: &str, pair: Result<Pair>, tests: &[Test]) -> Variant<'a> {
+fn variant<'a>(case: &str, name: &str, pair: Result<PeerPair>, tests: &[Test]) -> Variant<'a> {
     let (case, tests) = (case.to_owned(), tests.to_vec());
     match pair {
         Ok(pair) => Variant::new(name, move |trial: &mut Trial| {
@@ -241,7 +224,7 @@ fn figure(
     }
 }
 
-fn summary(samples: &Samples, points: &[Relative]) -> Vec<Key> {
+fn summary(samples: &Samples, points: &[Relative]) -> [(&'static str, Option<f64>); 4] {
     let best = points
         .iter()
         .filter(|point| point.metric == BANDWIDTH.name)
@@ -254,25 +237,10 @@ fn summary(samples: &Samples, points: &[Relative]) -> Vec<Key> {
         })
         .filter_map(|sample| sample.outcome.clone().ok())
         .collect();
-    let keys = [
-        (
-            "best_segment_size",
-            "segment size of the geometry with the highest bandwidth, bytes",
-            best.map(|best| best.segment as f64),
-        ),
-        ("best_pool_size", "its pool size, bytes", best.map(|best| best.pool as f64)),
-        (
-            "best_vs_default",
-            "its bandwidth over that of the default; 1 means that the default is as good",
-            best.map(|best| best.spread.median),
-        ),
-        (
-            "default_bandwidth_gbps",
-            "bandwidth of the default geometry, GB/s",
-            stats::median(&medians),
-        ),
-    ];
-    keys.into_iter()
-        .filter_map(|(name, meaning, value)| Key::measured(name, meaning, value))
-        .collect()
+    [
+        ("best_segment_size", best.map(|best| best.segment as f64)),
+        ("best_pool_size", best.map(|best| best.pool as f64)),
+        ("best_vs_default", best.map(|best| best.spread.median)),
+        ("default_bandwidth_gbps", stats::median(&medians)),
+    ]
 }

@@ -1,22 +1,23 @@
 //! `seek`: the savings of a receiver that takes messages out of the middle of a stream; the
 //! experiment of "Seekable sockets".
 
-use std::time::Duration;
-
 use anyhow::Result;
 use serde_json::Value;
 
-use super::names::{AWAITED, BULK, POOL, SEEK};
-use super::search_keys::names;
-use super::seekable;
-use crate::claim::{Claim, Comparison};
+use super::published_seek;
+use super::result_names::{AWAITED, BULK, POOL, SEEK};
+use super::search_keys::{alone, with_point};
+use crate::claim::{Evidence, PublishedComparison};
 use crate::experiment::{Context, Experiment};
-use crate::outcome::{Findings, Key, Outcome, Recorded, ResultFile, Table};
+use crate::experiment_file::ExperimentFile;
+use crate::outcome::{Findings, Outcome, Recorded, ResultFile, SummaryValue, Table};
 use crate::plot::{Axis, Figure, Scale};
 use crate::search::plan::MESSAGES;
 use crate::search::receiver::processor;
 use crate::search::reduction::{self, Reduction, extremes, on};
-use crate::search::{self, CPU, CPU_MESSAGES, Carrier, Case, Effort, Mode, Plan, Way};
+use crate::search::{
+    self, CPU, CPU_MESSAGES, Carrier, Effort, SearchCase, SearchMethod, SearchMode, SearchPlan,
+};
 
 pub(super) struct Seek;
 
@@ -24,65 +25,27 @@ pub(super) struct Seek;
 pub(super) const BASELINES: [&str; 3] = [POOL, BULK, AWAITED];
 
 /// The modes to compare: on each carrier the baselines, and those that should be better.
-const MODES: [Mode; 9] = [
-    Mode::new(POOL, Way::Pool, Carrier::Tcp),
-    Mode::new(AWAITED, Way::Awaited, Carrier::Tcp),
-    Mode::new(BULK, Way::Bulk, Carrier::Tcp),
-    Mode::new(SEEK, Way::Seek, Carrier::Tcp),
-    Mode::new("libfabric", Way::Fabric, Carrier::Tcp),
-    Mode::new(POOL, Way::Pool, Carrier::Ring),
-    Mode::new(BULK, Way::Bulk, Carrier::Ring),
-    Mode::new(SEEK, Way::Seek, Carrier::Ring),
-    Mode::new("seek, borrowed", Way::Borrow, Carrier::Ring),
+const MODES: [SearchMode; 9] = [
+    SearchMode::new(POOL, SearchMethod::Pool, Carrier::Tcp),
+    SearchMode::new(AWAITED, SearchMethod::Awaited, Carrier::Tcp),
+    SearchMode::new(BULK, SearchMethod::Bulk, Carrier::Tcp),
+    SearchMode::new(SEEK, SearchMethod::Seek, Carrier::Tcp),
+    SearchMode::new("libfabric", SearchMethod::Fabric, Carrier::Tcp),
+    SearchMode::new(POOL, SearchMethod::Pool, Carrier::Ring),
+    SearchMode::new(BULK, SearchMethod::Bulk, Carrier::Ring),
+    SearchMode::new(SEEK, SearchMethod::Seek, Carrier::Ring),
+    SearchMode::new("seek, borrowed", SearchMethod::Borrow, Carrier::Ring),
 ];
 
 impl Experiment for Seek {
-    fn name(&self) -> &'static str {
-        "seek"
+    experiment_file!("seek");
+
+    fn computed(&self, words: &[&str], result: &ResultFile) -> Option<Evidence> {
+        published_seek::computed(words, result)
     }
 
-    fn question(&self) -> &'static str {
-        "Savings of a receiver that takes messages out of the middle of a stream."
-    }
-
-    fn about(&self) -> &'static str {
-        "A sender sends messages of one size over one connection. The receiver skips N of them, takes the following \
-         one, then takes the N in order, and so on for 1000 messages. Each value stands for 100 such connections, or \
-         fewer where they would move more than 4 GB (--repetitions changes that). The measured quantity is the user \
-         and system time of the receiver from opening to closing. It shares a processor with the sender: on two \
-         processors, every copy would also pay for the way from cache to cache. The baseline \"pool\" is the paper's: \
-         each skipped message is received into a pool by itself, and copied out of there when its turn comes. The pool \
-         was allocated and touched before. \"Bulk\" is what libraries do today, and a stronger baseline: they read \
-         arrived bytes at once into memory of their own, and copy all messages out of there. \"Pool, awaited\" is the \
-         pool with one thing borrowed from seeks: it sleeps until the wanted message has arrived (SO_RCVLOWAT). Seeks \
-         save against it by copying less, not by waking up less often. Over TCP, \"seek\" is SeekStream, which chooses \
-         the cheapest of its ways itself. \"Libfabric\" makes tagged receives through its tcp provider, with \
-         unexpected messages, over one connection per value. \"Borrowed\" messages are used where the sender put them. \
-         On the ring, both ends are attached before the messages start, and no end spins (SEEKWIRE_SPIN_US=0), in all \
-         modes alike. Plots for the ring and for libfabric leave out opening and closing; the table has both. The \
-         receive buffer, or the shared memory, holds the skipped messages, in all modes alike; where so large a buffer \
-         is not allowed, TCP chooses it. Every mode looks at both ends of each message, where its number is, and at \
-         nothing else."
-    }
-
-    fn paper_reference(&self) -> Option<&'static str> {
-        Some("figure 3 of the paper on seekable sockets")
-    }
-
-    fn claims(&self) -> &'static [Claim] {
-        seekable::SEARCH
-    }
-
-    fn comparisons(&self, result: &ResultFile) -> Vec<Comparison> {
-        seekable::search(result)
-    }
-
-    fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 53 } else { 7200 })
-    }
-
-    fn own_options(&self) -> &'static [&'static str] {
-        &["repetitions", "gigabytes", "way"]
+    fn comparisons(&self, result: &ResultFile) -> Vec<PublishedComparison> {
+        published_seek::search(result)
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
@@ -136,14 +99,14 @@ impl Experiment for Seek {
         );
         let (figures, mut tables) = plots(&reductions, &skips);
         tables.push(reduction::table(&reductions));
-        Findings { summary: summary(&reductions), tables, figures }
+        Findings { summary: summary(self.file(), &reductions), tables, figures }
     }
 }
 
-fn cases(sizes: &[u64], skips: &[u64], repetitions: impl Fn(Plan) -> u64) -> Vec<Case> {
+fn cases(sizes: &[u64], skips: &[u64], repetitions: impl Fn(SearchPlan) -> u64) -> Vec<SearchCase> {
     let case = |size, skip| {
-        let plan = Plan::search(size, skip);
-        Case { plan, modes: MODES.to_vec(), x: size as f64, repetitions: repetitions(plan) }
+        let plan = SearchPlan::search(size, skip);
+        SearchCase { plan, modes: MODES.to_vec(), x: size as f64, repetitions: repetitions(plan) }
     };
     sizes
         .iter()
@@ -155,12 +118,13 @@ fn cases(sizes: &[u64], skips: &[u64], repetitions: impl Fn(Plan) -> u64) -> Vec
 /// Whether a reduction counts: everything from opening to closing, as in the paper. On the ring and
 /// with libfabric, which set up memory when a connection is opened, only the messages.
 fn counts(reduction: &Reduction) -> bool {
-    let Mode { way, carrier, .. } = reduction.mode;
-    let wanted = if carrier == Carrier::Ring || way == Way::Fabric { CPU_MESSAGES } else { CPU };
+    let SearchMode { method, carrier, .. } = reduction.mode;
+    let wanted =
+        if carrier == Carrier::Ring || method == SearchMethod::Fabric { CPU_MESSAGES } else { CPU };
     reduction.metric == wanted
 }
 
-/// The paper's plot: one for each way, carrier and baseline, with one curve for each N; those of
+/// The paper's plot: one for each method, carrier and baseline, with one curve for each N; those of
 /// seeks also as tables.
 fn plots(reductions: &[Reduction], skips: &[u64]) -> (Vec<Figure>, Vec<Table>) {
     let (mut figures, mut tables) = (Vec::new(), Vec::new());
@@ -191,48 +155,29 @@ fn plots(reductions: &[Reduction], skips: &[u64]) -> (Vec<Figure>, Vec<Table>) {
     (figures, tables)
 }
 
-fn is_seek(mode: Mode) -> bool {
-    matches!(mode.way, Way::Seek | Way::Borrow)
+fn is_seek(mode: SearchMode) -> bool {
+    matches!(mode.method, SearchMethod::Seek | SearchMethod::Borrow)
 }
 
-fn summary(reductions: &[Reduction]) -> Vec<Key> {
+fn summary(file: &'static ExperimentFile, reductions: &[Reduction]) -> Vec<SummaryValue> {
     let of = |carrier, baseline: &'static str| {
         let seeks = on(reductions, carrier).filter(|reduction| is_seek(reduction.mode));
         seeks.filter(move |reduction| counts(reduction) && reduction.baseline == baseline)
     };
-    // Of the ways over TCP, the one that chooses by itself.
+    // Of the methods over TCP, the one that chooses by itself.
     let tcp = |baseline| of(Carrier::Tcp, baseline).filter(|reduction| reduction.mode.name == SEEK);
-    let (pool, bulk, ring) =
-        (extremes(tcp(POOL)), extremes(tcp(BULK)), extremes(of(Carrier::Ring, POOL)));
+    let (best, worst) = extremes(tcp(POOL)).unzip();
+    let (best_ring, worst_ring) = extremes(of(Carrier::Ring, POOL)).unzip();
+    let (_, worst_bulk) = extremes(tcp(BULK)).unzip();
     let example =
         tcp(POOL).find(|reduction| (reduction.plan.size, reduction.plan.skip) == (1000, 16));
     [
-        names!("best_reduction_percent_tcp").with_point(
-            "processor time that seeks over TCP save the receiver against the paper's baseline, from opening to closing, %, \
-             where they save most; higher is better",
-            pool.map(|(best, _)| best)
-        ),
-        names!("worst_reduction_percent_tcp").with_point(
-            "the same where they save least; negative: they cost more",
-            pool.map(|(_, worst)| worst)
-        ),
-        names!("best_reduction_percent_ring").with_point(
-            "the same over the ring, without opening and closing, where seeks (copied or borrowed) save most; higher is \
-             better",
-            ring.map(|(best, _)| best)
-        ),
-        names!("worst_reduction_percent_ring").with_point(
-            "the same where they save least; negative: they cost more",
-            ring.map(|(_, worst)| worst)
-        ),
-        names!("reduction_percent_tcp_1000B_N16").alone(
-            "over TCP, messages of 1000 B, N = 16, against the paper's baseline, %; higher is better",
-            example
-        ),
-        names!("worst_vs_bulk_percent_tcp").with_point(
-            "over TCP against one bulk read and copies, %, where seeks save least; negative: they cost more",
-            bulk.map(|(_, worst)| worst)
-        ),
+        with_point(file, "best_reduction_percent_tcp", best),
+        with_point(file, "worst_reduction_percent_tcp", worst),
+        with_point(file, "best_reduction_percent_ring", best_ring),
+        with_point(file, "worst_reduction_percent_ring", worst_ring),
+        alone(file, "reduction_percent_tcp_1000B_N16", example),
+        with_point(file, "worst_vs_bulk_percent_tcp", worst_bulk),
     ]
     .concat()
 }

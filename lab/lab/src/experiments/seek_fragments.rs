@@ -1,31 +1,30 @@
 //! `seek-fragments`: the savings when messages arrive in pieces, a question that the paper of 2019
 //! leaves open.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use serde_json::Value;
 
-use super::names::{AWAITED, BULK, POOL, SEEK};
-use super::search_keys::names;
+use super::published_seek;
+use super::result_names::{AWAITED, BULK, POOL, SEEK};
+use super::search_keys::{alone, with_point};
 use super::seek::BASELINES;
-use super::seekable;
-use crate::claim::Claim;
+use crate::claim::Evidence;
 use crate::experiment::{Context, Experiment};
-use crate::outcome::{Findings, Key, Outcome, Recorded};
+use crate::experiment_file::ExperimentFile;
+use crate::outcome::{Findings, Outcome, Recorded, ResultFile, SummaryValue};
 use crate::plot::{Axis, Figure, Scale};
 use crate::search::plan::MESSAGES;
 use crate::search::reduction::{self, Reduction, extremes};
-use crate::search::{self, CPU, Carrier, Case, Effort, Mode, Plan, Way};
+use crate::search::{self, CPU, Carrier, Effort, SearchCase, SearchMethod, SearchMode, SearchPlan};
 use crate::text;
 
 pub(super) struct SeekFragments;
 
-const MODES: [Mode; 4] = [
-    Mode::new(POOL, Way::Pool, Carrier::Tcp),
-    Mode::new(AWAITED, Way::Awaited, Carrier::Tcp),
-    Mode::new(BULK, Way::Bulk, Carrier::Tcp),
-    Mode::new(SEEK, Way::Seek, Carrier::Tcp),
+const MODES: [SearchMode; 4] = [
+    SearchMode::new(POOL, SearchMethod::Pool, Carrier::Tcp),
+    SearchMode::new(AWAITED, SearchMethod::Awaited, Carrier::Tcp),
+    SearchMode::new(BULK, SearchMethod::Bulk, Carrier::Tcp),
+    SearchMode::new(SEEK, SearchMethod::Seek, Carrier::Tcp),
 ];
 
 /// N.
@@ -51,36 +50,10 @@ fn messages(size: u64, piece: u64, most_pieces: u64) -> u64 {
 const SIZES: [u64; 3] = [4 << 10, 64 << 10, 256 << 10];
 
 impl Experiment for SeekFragments {
-    fn name(&self) -> &'static str {
-        "seek-fragments"
-    }
+    experiment_file!("seek-fragments");
 
-    fn question(&self) -> &'static str {
-        "Savings of seek when the sender writes each message in pieces."
-    }
-
-    fn about(&self) -> &'static str {
-        "As seek, over TCP with N = 8, but the sender writes each message in pieces of 64 B to 64 KiB that leave at \
-         once (TCP_NODELAY). The receiver's kernel then holds it in many small parts. What does that cost a receiver \
-         that receives message by message (pool), one that first sleeps until all has arrived (pool, awaited), one \
-         that reads whatever has arrived (bulk), and one that seeks? A message no larger than a piece is sent in one \
-         write."
-    }
-
-    fn paper_reference(&self) -> Option<&'static str> {
-        Some("the open question of the paper on direct message search (2019)")
-    }
-
-    fn claims(&self) -> &'static [Claim] {
-        seekable::FRAGMENTS_CLAIMS
-    }
-
-    fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 15 } else { 3600 })
-    }
-
-    fn own_options(&self) -> &'static [&'static str] {
-        &["repetitions", "gigabytes"]
+    fn computed(&self, words: &[&str], result: &ResultFile) -> Option<Evidence> {
+        (words == ["pieces matter"]).then(|| published_seek::pieces_matter(result))
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
@@ -91,13 +64,15 @@ impl Experiment for SeekFragments {
         let sizes: &[u64] = context.pick(&SIZES[..2], &SIZES);
         let case = |size: u64, piece: u64| {
             let messages = messages(size, piece, context.pick(QUICK_PIECES, PIECES));
-            let plan = Plan { piece: Some(piece), messages, ..Plan::search(size, SKIP) };
+            let plan =
+                SearchPlan { piece: Some(piece), messages, ..SearchPlan::search(size, SKIP) };
             // A stopped sender takes much longer for small pieces than their bytes do.
             let weight = size + size / piece * PIECE_TIME;
-            let repetitions = effort.repetitions(Plan { messages, ..Plan::search(weight, SKIP) });
-            Case { plan, modes: MODES.to_vec(), x: piece as f64, repetitions }
+            let repetitions =
+                effort.repetitions(SearchPlan { messages, ..SearchPlan::search(weight, SKIP) });
+            SearchCase { plan, modes: MODES.to_vec(), x: piece as f64, repetitions }
         };
-        let cases: Vec<Case> = sizes
+        let cases: Vec<SearchCase> = sizes
             .iter()
             .flat_map(|&size| pieces.iter().map(move |&piece| case(size, piece)))
             .collect();
@@ -108,7 +83,7 @@ impl Experiment for SeekFragments {
         parameters.insert("sizes".to_owned(), sizes.into());
         parameters.insert("pieces".to_owned(), pieces.into());
         parameters.insert("messages skipped".to_owned(), SKIP.into());
-        let work = |case: &Case| {
+        let work = |case: &SearchCase| {
             let numbers = vec![Value::from(case.repetitions), Value::from(case.plan.messages)];
             (case.plan.describe(), Value::from(numbers))
         };
@@ -123,10 +98,10 @@ impl Experiment for SeekFragments {
         let (sizes, pieces) = (recorded.numbers("sizes"), recorded.numbers("pieces"));
         let (sizes, pieces) = (&sizes[..], &pieces[..]);
         let case = |size: u64, piece: u64| {
-            let plan = Plan { piece: Some(piece), ..Plan::search(size, SKIP) };
-            Case { plan, modes: MODES.to_vec(), x: piece as f64, repetitions: 1 }
+            let plan = SearchPlan { piece: Some(piece), ..SearchPlan::search(size, SKIP) };
+            SearchCase { plan, modes: MODES.to_vec(), x: piece as f64, repetitions: 1 }
         };
-        let cases: Vec<Case> = sizes
+        let cases: Vec<SearchCase> = sizes
             .iter()
             .flat_map(|&size| pieces.iter().map(move |&piece| case(size, piece)))
             .collect();
@@ -143,7 +118,7 @@ impl Experiment for SeekFragments {
                 .cloned()
                 .collect();
             let title = format!("Receiver CPU, messages of {}", text::size(size));
-            super::curves(
+            super::sweep::curves(
                 &format!("cpu-{size}.svg"),
                 &title,
                 axis(),
@@ -154,7 +129,7 @@ impl Experiment for SeekFragments {
             )
         }));
         Findings {
-            summary: summary(&reductions, sizes, pieces),
+            summary: summary(self.file(), &reductions, sizes, pieces),
             tables: vec![reduction::table(&reductions)],
             figures,
         }
@@ -192,31 +167,23 @@ fn seeks<'a>(
         .filter(move |reduction| reduction.mode.name == SEEK && reduction.baseline == baseline)
 }
 
-fn summary(reductions: &[Reduction], sizes: &[u64], pieces: &[u64]) -> Vec<Key> {
+fn summary(
+    file: &'static ExperimentFile,
+    reductions: &[Reduction],
+    sizes: &[u64],
+    pieces: &[u64],
+) -> Vec<SummaryValue> {
     let worst = |baseline| extremes(seeks(reductions, baseline)).map(|(_, worst)| worst);
     let at = |piece: Option<&u64>| {
         let (size, piece) = (sizes.iter().find(|&&size| size == 64 << 10)?, piece?);
-        let wanted = |plan: Plan| plan.size == *size && plan.piece == Some(*piece);
+        let wanted = |plan: SearchPlan| plan.size == *size && plan.piece == Some(*piece);
         seeks(reductions, POOL).find(|reduction| wanted(reduction.plan))
     };
     [
-        names!("worst_reduction_percent").with_point(
-            "processor time that seeks save the receiver against the paper's baseline, %, over all sizes of messages and \
-             pieces, where they save least; negative: they cost more",
-            worst(POOL)
-        ),
-        names!("worst_vs_bulk_percent").with_point(
-            "the same against one bulk read and copies",
-            worst(BULK)
-        ),
-        names!("reduction_percent_64KiB_smallest_pieces").alone(
-            "messages of 64 KiB in the smallest pieces, against the paper's baseline, %; higher is better",
-            at(pieces.first())
-        ),
-        names!("reduction_percent_64KiB_whole").alone(
-            "messages of 64 KiB in one write, against the paper's baseline, %; higher is better",
-            at(pieces.last())
-        ),
+        with_point(file, "worst_reduction_percent", worst(POOL)),
+        with_point(file, "worst_vs_bulk_percent", worst(BULK)),
+        alone(file, "reduction_percent_64KiB_smallest_pieces", at(pieces.first())),
+        alone(file, "reduction_percent_64KiB_whole", at(pieces.last())),
     ]
     .concat()
 }

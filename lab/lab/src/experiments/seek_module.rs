@@ -1,38 +1,39 @@
 //! `seek-module`: the experiment of "Seekable sockets" where the kernel seeks by itself, as in the
 //! paper.
 
-use std::time::Duration;
-
 use anyhow::{Result, bail};
-use seekwire::seek::Way as SeekWay;
+use seekwire::seek::SeekMethod as SeekWay;
 use seekwire_transport::seek::KernelCursor;
 use seekwire_transport::sys::Fd;
 use serde_json::Value;
 
-use super::names::{BULK, MODULE, POOL};
-use super::search_keys::names;
-use super::seekable;
-use crate::claim::{Claim, Comparison};
+use super::published_seek;
+use super::result_names::{BULK, MODULE, POOL};
+use super::search_keys::with_point;
+use super::seek::Seek;
+use crate::claim::{Claim, Evidence, PublishedComparison};
 use crate::experiment::{Context, Experiment, Options};
-use crate::outcome::{Findings, Key, Outcome, Recorded, ResultFile, Table};
+use crate::experiment_file::ExperimentFile;
+use crate::outcome::{Findings, Outcome, Recorded, ResultFile, SummaryValue, Table};
 use crate::plot::{Axis, Figure, Scale};
 use crate::search::plan::MESSAGES;
 use crate::search::receiver::processor;
 use crate::search::reduction::{self, Reduction, extremes};
 use crate::search::{
-    self, CPU, Carrier, Case, Effort, INSTRUCTIONS, Mode, Plan, Way, counts_instructions,
+    self, CPU, Carrier, Effort, INSTRUCTIONS, SearchCase, SearchMethod, SearchMode, SearchPlan,
+    counts_instructions,
 };
 
 pub(super) struct SeekModule;
 
 const BASELINES: [&str; 2] = [POOL, BULK];
 
-const MODES: [Mode; 5] = [
-    Mode::new(POOL, Way::Pool, Carrier::Tcp),
-    Mode::new(BULK, Way::Bulk, Carrier::Tcp),
-    Mode::new(MODULE, Way::Module, Carrier::Tcp),
-    Mode::new("peek", Way::Peek, Carrier::Tcp),
-    Mode::new("drain", Way::Drain, Carrier::Tcp),
+const MODES: [SearchMode; 5] = [
+    SearchMode::new(POOL, SearchMethod::Pool, Carrier::Tcp),
+    SearchMode::new(BULK, SearchMethod::Bulk, Carrier::Tcp),
+    SearchMode::new(MODULE, SearchMethod::Module, Carrier::Tcp),
+    SearchMode::new("peek", SearchMethod::Peek, Carrier::Tcp),
+    SearchMode::new("drain", SearchMethod::Drain, Carrier::Tcp),
 ];
 
 /// Minimum number of bytes for each value where an emulator, which is slow, counts instructions:
@@ -43,49 +44,22 @@ const NO_MODULE: &str = "the kernel module tcp_seek is not loaded (wire/docs/ker
                          instructions in a virtual machine that has it";
 
 impl Experiment for SeekModule {
-    fn name(&self) -> &'static str {
-        "seek-module"
-    }
-
-    fn question(&self) -> &'static str {
-        "Savings of seek where the kernel has the module tcp_seek."
-    }
-
-    fn about(&self) -> &'static str {
-        "As seek, over TCP, where the kernel has the module tcp_seek, as the paper's kernel has its patch. What does a \
-         seek by the module save the receiver against the paper's baseline (pool) and against the stronger one (bulk)? \
-         The ways of a stock kernel are measured beside it: SO_PEEK_OFF (peek, Linux 6.9) and library memory (drain). \
-         Where the processor counts instructions, those of the receiver are compared, otherwise its processor time. In \
-         the virtual machine of `make kernel-lab`, they are the instructions that QEMU executed for it, in user space \
-         and in the kernel. They are not time: a cache miss costs as much as a hit, and an instruction that copies 32 \
-         bytes as much as one that copies a byte. The kernel's tracepoint counts system calls during a connection that \
-         is not measured. The programs count copies, by byte of a message: bytes that came out of the kernel, and \
-         bytes that the program or the library copied once more. The module's copies inside the kernel, to free the \
-         rest of a buffer, are not among them, but their instructions are."
-    }
-
-    fn paper_reference(&self) -> Option<&'static str> {
-        Some("figure 3 of the paper on seekable sockets")
-    }
+    experiment_file!("seek-module");
 
     fn claims(&self) -> &'static [Claim] {
-        seekable::SEARCH
+        Seek.claims()
     }
 
-    fn comparisons(&self, result: &ResultFile) -> Vec<Comparison> {
-        seekable::search(result)
+    fn computed(&self, words: &[&str], result: &ResultFile) -> Option<Evidence> {
+        published_seek::computed(words, result)
     }
 
-    fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 40 } else { 5400 })
+    fn comparisons(&self, result: &ResultFile) -> Vec<PublishedComparison> {
+        published_seek::search(result)
     }
 
     fn unavailable(&self, _: &Options) -> Option<String> {
         (!has_module().unwrap_or(false)).then(|| NO_MODULE.to_owned())
-    }
-
-    fn own_options(&self) -> &'static [&'static str] {
-        &["repetitions", "gigabytes"]
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
@@ -104,15 +78,15 @@ impl Experiment for SeekModule {
         let messages =
             |size: u64| if counted { (LEAST / size).clamp(100, MESSAGES) } else { MESSAGES };
         let case = |size, skip| {
-            let plan = Plan { messages: messages(size), ..Plan::search(size, skip) };
+            let plan = SearchPlan { messages: messages(size), ..SearchPlan::search(size, skip) };
             // Enough for the differences between connections: when sender and receiver take turns.
             let repetitions = match context.repetitions() {
                 None if counted => (LEAST / (plan.size * plan.messages)).clamp(1, 10),
                 _ => effort.repetitions(plan),
             };
-            Case { plan, modes: MODES.to_vec(), x: size as f64, repetitions }
+            SearchCase { plan, modes: MODES.to_vec(), x: size as f64, repetitions }
         };
-        let cases: Vec<Case> = sizes
+        let cases: Vec<SearchCase> = sizes
             .iter()
             .flat_map(|&size| skips.iter().map(move |&skip| case(size, skip)))
             .collect();
@@ -143,10 +117,10 @@ impl Experiment for SeekModule {
     fn findings(&self, recorded: Recorded<'_>) -> Findings {
         let (sizes, skips) = (recorded.numbers("sizes"), recorded.numbers("messages skipped"));
         let case = |size, skip| {
-            let plan = Plan::search(size, skip);
-            Case { plan, modes: MODES.to_vec(), x: size as f64, repetitions: 1 }
+            let plan = SearchPlan::search(size, skip);
+            SearchCase { plan, modes: MODES.to_vec(), x: size as f64, repetitions: 1 }
         };
-        let cases: Vec<Case> = sizes
+        let cases: Vec<SearchCase> = sizes
             .iter()
             .flat_map(|&size| skips.iter().map(move |&skip| case(size, skip)))
             .collect();
@@ -156,7 +130,7 @@ impl Experiment for SeekModule {
         let reductions = reduction::reductions(recorded.samples, &cases, &BASELINES, &[metric]);
         let (figures, mut tables) = plots(&reductions, &skips);
         tables.push(reduction::table(&reductions));
-        Findings { summary: summary(&reductions, has_instructions), tables, figures }
+        Findings { summary: summary(self.file(), &reductions, has_instructions), tables, figures }
     }
 }
 
@@ -167,12 +141,12 @@ fn has_module() -> Result<bool> {
     Ok(KernelCursor::by(SeekWay::Module, Fd::from(&socket)).is_ok())
 }
 
-/// The paper's plot: one for each way and baseline, with one curve for each N, and the numbers as a
-/// table.
+/// The paper's plot: one for each method and baseline, with one curve for each N, and the numbers
+/// as a table.
 fn plots(reductions: &[Reduction], skips: &[u64]) -> (Vec<Figure>, Vec<Table>) {
     let (mut figures, mut tables) = (Vec::new(), Vec::new());
     for baseline in BASELINES {
-        for mode in MODES.into_iter().filter(|mode| mode.way.of_tcp().is_some()) {
+        for mode in MODES.into_iter().filter(|mode| mode.method.of_tcp().is_some()) {
             let of = |skip| -> Vec<&Reduction> {
                 let belongs = |reduction: &&Reduction| {
                     reduction.mode == mode
@@ -201,38 +175,32 @@ fn plots(reductions: &[Reduction], skips: &[u64]) -> (Vec<Figure>, Vec<Table>) {
     (figures, tables)
 }
 
-fn summary(reductions: &[Reduction], has_instructions: bool) -> Vec<Key> {
+fn summary(
+    file: &'static ExperimentFile,
+    reductions: &[Reduction],
+    has_instructions: bool,
+) -> Vec<SummaryValue> {
     let of = |baseline: &'static str| {
         reductions.iter().filter(move |reduction| {
             reduction.mode.name == MODULE && reduction.baseline == baseline
         })
     };
-    let (pool, bulk) = (extremes(of(POOL)), extremes(of(BULK)));
-    let (best, worst) = (pool.map(|(best, _)| best), pool.map(|(_, worst)| worst));
-    let worst_bulk = bulk.map(|(_, worst)| worst);
-    let keys = match has_instructions {
+    let (best, worst) = extremes(of(POOL)).unzip();
+    let (_, worst_bulk) = extremes(of(BULK)).unzip();
+    let [of_best, of_worst, of_bulk] = match has_instructions {
         true => [
-            names!("best_instruction_reduction_percent").with_point(
-                "executed instructions that seeks by the module save the receiver against the paper's baseline, from \
-                 opening to closing, %, where they save most; higher is better",
-                best,
-            ),
-            names!("worst_instruction_reduction_percent")
-                .with_point("the same where they save least; negative: they cost more", worst),
-            names!("worst_instruction_reduction_vs_bulk_percent")
-                .with_point("the same against one bulk read and copies", worst_bulk),
+            "best_instruction_reduction_percent",
+            "worst_instruction_reduction_percent",
+            "worst_instruction_reduction_vs_bulk_percent",
         ],
-        false => [
-            names!("best_reduction_percent").with_point(
-                "processor time that seeks by the module save the receiver against the paper's baseline, from opening to \
-                 closing, %, where they save most; higher is better",
-                best,
-            ),
-            names!("worst_reduction_percent")
-                .with_point("the same where they save least; negative: they cost more", worst),
-            names!("worst_reduction_vs_bulk_percent")
-                .with_point("the same against one bulk read and copies", worst_bulk),
-        ],
+        false => {
+            ["best_reduction_percent", "worst_reduction_percent", "worst_reduction_vs_bulk_percent"]
+        }
     };
-    keys.concat()
+    [
+        with_point(file, of_best, best),
+        with_point(file, of_worst, worst),
+        with_point(file, of_bulk, worst_bulk),
+    ]
+    .concat()
 }

@@ -1,23 +1,23 @@
 //! `sockets`: latency, bandwidth and message rate over message size, in the manner of NetPIPE.
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use anyhow::Result;
 
-use super::names::LIMIT;
-use super::{
-    ACCELERATED, TCP, UNIX, curves, message_size, pair_variant, program_variant, sweep, yasmin,
+use super::published_yasmin;
+use super::result_names::LIMIT;
+use super::sweep::{
+    ACCELERATED, TCP, UNIX, curves, message_size, pair_variant, program_variant, sweep,
 };
 use crate::bench::{
-    BANDWIDTH, EFFORT, LATENCY, LATENCY_TAIL, Operation, Pair, Peer, RATE, Socket, Test,
+    BANDWIDTH, EFFORT, LATENCY, LATENCY_TAIL, Operation, Peer, PeerPair, RATE, Socket, Test,
 };
-use crate::claim::{Claim, Comparison, Criterion, Estimate, Source};
+use crate::claim::Evidence;
 use crate::experiment::{Context, Experiment};
 use crate::limits::{self, CACHE_LINE, COPY, Copying, PIPELINE, TWO_COPIES};
-use crate::outcome::{At, Findings, Key, Outcome, Recorded, ResultFile};
+use crate::outcome::{Findings, Outcome, Recorded, ResultFile};
 use crate::plot::Scale;
-use crate::record::{Metric, Samples, Selector};
+use crate::record::{Samples, Selector};
 use crate::schedule::{Group, Trial, Variant, alternate};
 use crate::text;
 
@@ -35,128 +35,11 @@ const IN_PLACE: &str = "Rust API, in place";
 const CHUNKS: [usize; 3] = [16 << 10, 32 << 10, 64 << 10];
 const POOLS: [usize; 3] = [128 << 10, 512 << 10, 2 << 20];
 
-const fn goal(
-    title: &'static str,
-    statement: &'static str,
-    measure: &'static str,
-    criterion: Criterion,
-    evidence: fn(&ResultFile) -> Result<Estimate, String>,
-) -> Claim {
-    let otherwise = "it is not reached on this machine";
-    let (source, published, unit, better) = (Source::Goal, "", "", None);
-    Claim {
-        title,
-        statement,
-        source,
-        published,
-        measure,
-        unit,
-        evidence,
-        criterion,
-        better,
-        otherwise,
-    }
-}
-
-const fn at(case: &'static str, variant: &'static str, metric: Metric) -> At<'static> {
-    At { case, variant, metric: metric.name }
-}
-
-const GOALS: &[Claim] = &[
-    goal(
-        "twice the bandwidth of TCP",
-        "Large messages reach at least twice the bandwidth of TCP loopback.",
-        "bandwidth of 64 KiB messages, accelerated over TCP loopback",
-        Criterion::AtLeast(2.0),
-        |result| Estimate::ratio(result, at("64 KiB", ACCELERATED, BANDWIDTH)),
-    ),
-    goal(
-        "more bandwidth than UNIX sockets",
-        "Large messages reach at least 1.7 times the bandwidth of a UNIX socket.",
-        "bandwidth of 64 KiB messages, accelerated over a UNIX socket",
-        Criterion::AtLeast(1.7),
-        |result| {
-            let of = |variant| at("64 KiB", variant, BANDWIDTH);
-            Estimate::ratio_of_medians(result, of(ACCELERATED), of(UNIX))
-        },
-    ),
-    goal(
-        "three times the bandwidth in place",
-        "Messages that are made and used in place reach at least three times the bandwidth of TCP loopback.",
-        "bandwidth of 64 KiB messages, Rust API in place over TCP loopback",
-        Criterion::AtLeast(3.0),
-        |result| Estimate::ratio(result, at("64 KiB", IN_PLACE, BANDWIDTH)),
-    ),
-    goal(
-        "round trip awake",
-        "Where both ends are awake, a small round trip takes at most a tenth of that over TCP loopback.",
-        "round trip of 64 B, accelerated with both ends awake over TCP loopback",
-        Criterion::AtMost(0.1),
-        |result| Estimate::ratio(result, at("64 B", SPINNING, LATENCY)),
-    ),
-    goal(
-        "round trip awake, over TCP that is polled",
-        "The same where both ends of the TCP connection are also awake.",
-        "round trip of 64 B, accelerated with both ends awake over TCP that both ends poll",
-        Criterion::AtMost(0.1),
-        |result| {
-            let of = |variant| at("64 B", variant, LATENCY);
-            Estimate::ratio_of_medians(result, of(SPINNING), of(TCP_POLLED))
-        },
-    ),
-    goal(
-        "round trip asleep",
-        "Where both ends sleep, a small round trip takes no longer than over a UNIX socket.",
-        "round trip of 64 B, accelerated with both ends asleep over a UNIX socket",
-        Criterion::AtMost(1.0),
-        |result| {
-            let of = |variant| at("64 B", variant, LATENCY);
-            Estimate::ratio_of_medians(result, of(SLEEPING), of(UNIX))
-        },
-    ),
-    goal(
-        "rate of small messages",
-        "At least five times as many small messages a second as over TCP loopback.",
-        "messages of 64 B per second, accelerated over TCP loopback",
-        Criterion::AtLeast(5.0),
-        |result| Estimate::ratio(result, at("64 B", ACCELERATED, RATE)),
-    ),
-];
-
 impl Experiment for Sockets {
-    fn name(&self) -> &'static str {
-        "sockets"
-    }
+    experiment_file!("sockets");
 
-    fn question(&self) -> &'static str {
-        "Latency, bandwidth and message rate against TCP loopback and UNIX sockets, by size."
-    }
-
-    fn about(&self) -> &'static str {
-        "Two processes exchange messages of 1 B to 4 MiB. Round-trip time, one-way bandwidth and one-way message rate \
-         are measured over kernel TCP (loopback), over UNIX sockets, with the same unmodified C program accelerated, \
-         and with the Rust API, with and without copies. The limits of the memory itself stand beside them. For \
-         bandwidth, the receiver takes whatever has arrived; for the rate, it receives each message by itself. In \
-         place, the sender writes every byte into shared memory, and the receiver loads one byte of every cache line. \
-         Elsewhere the same buffer is sent again and again, and nobody reads what was received, which favours the \
-         others."
-    }
-
-    fn paper_reference(&self) -> Option<&'static str> {
-        Some("the NetPIPE measurements of the YASMIN paper (intra-node sockets over shared memory)")
-    }
-
-    fn claims(&self) -> &'static [Claim] {
-        static CLAIMS: LazyLock<Vec<Claim>> = LazyLock::new(|| [yasmin::SOCKETS, GOALS].concat());
-        &CLAIMS
-    }
-
-    fn comparisons(&self, result: &ResultFile) -> Vec<Comparison> {
-        yasmin::sockets(result)
-    }
-
-    fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 25 } else { 420 })
+    fn computed(&self, words: &[&str], result: &ResultFile) -> Option<Evidence> {
+        (words == ["over memory"]).then(|| published_yasmin::bulk_over_memory(result))
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
@@ -191,7 +74,11 @@ impl Experiment for Sockets {
             figure("effort.svg", "Processor time of both ends", Scale::Log10, EFFORT),
             figure("rate.svg", "One-way message rate", Scale::Log10, RATE),
         ];
-        Findings { summary: summary(samples), figures, tables: Vec::new() }
+        Findings {
+            summary: self.file().summary(samples, &of_memory(samples)),
+            figures,
+            tables: Vec::new(),
+        }
     }
 }
 
@@ -231,7 +118,7 @@ fn role<'a>(context: &Context<'_>, name: &str, api: &'static str, tests: Vec<Tes
     match context.peer() {
         Ok(path) => pair_variant(
             name,
-            Pair::new(Peer::Role(path, api), Socket::Tcp, context.linked()),
+            PeerPair::new(Peer::Role(path, api), Socket::Tcp, context.linked()),
             tests,
         ),
         Err(error) => Variant::unavailable(name, format!("{error:#}")),
@@ -259,101 +146,21 @@ fn physical_limits(trial: &mut Trial, time: Duration) -> Result<()> {
     Ok(())
 }
 
-fn summary(samples: &Samples) -> Vec<Key> {
-    let ratio = |case, metric: Metric, numerator, denominator| {
-        let select = |variant| Selector { case, variant, metric };
-        samples.ratio(select(numerator), select(denominator)).map(|ratio| ratio.value)
-    };
+/// Numbers of the summary. The best of all is the limit: small pools make the two wait for each
+/// other, large ones leave the cache.
+fn of_memory(samples: &Samples) -> [(&'static str, Option<f64>); 5] {
     let median =
         |case: &str, variant: &str, metric| samples.median(Selector { case, variant, metric });
-    // The best of all is the limit: small pools make the two wait for each other, large ones leave
-    // the cache.
     let best = |metric| {
         copyings().filter_map(|(_, case)| median(&case, LIMIT, metric)).max_by(f64::total_cmp)
     };
     let bulk = median("64 KiB", ACCELERATED, BANDWIDTH);
     let limit = best(PIPELINE).into_iter().chain(best(TWO_COPIES)).max_by(f64::total_cmp);
-    let of_limit = bulk.zip(limit).map(|(bulk, limit)| bulk / limit);
-    let keys = [
-        (
-            "bulk_vs_tcp",
-            "bandwidth of 64 KiB writes, accelerated C program over TCP loopback; higher is better",
-            ratio("64 KiB", BANDWIDTH, ACCELERATED, TCP),
-        ),
-        (
-            "bulk_vs_unix",
-            "the same over a UNIX socket; higher is better",
-            ratio("64 KiB", BANDWIDTH, ACCELERATED, UNIX),
-        ),
-        (
-            "bulk_vs_memcpy_limit",
-            "the same over the two-copy limit of this machine (two_copy_limit_gbps); 1 is the limit",
-            of_limit,
-        ),
-        (
-            "in_place_vs_tcp",
-            "bandwidth of 64 KiB messages, Rust API in place over TCP loopback; higher is better",
-            ratio("64 KiB", BANDWIDTH, IN_PLACE, TCP),
-        ),
-        (
-            "rtt64_spin_vs_tcp",
-            "median 64 B round trip, accelerated with both sides spinning over TCP that sleeps; lower is better",
-            ratio("64 B", LATENCY, SPINNING, TCP),
-        ),
-        (
-            "rtt64_spin_vs_tcp_polled",
-            "the same over TCP that is busily polled by both sides; lower is better",
-            ratio("64 B", LATENCY, SPINNING, TCP_POLLED),
-        ),
-        (
-            "rtt64_sleep_vs_tcp",
-            "median 64 B round trip, accelerated with both sides sleeping over TCP; lower is better",
-            ratio("64 B", LATENCY, SLEEPING, TCP),
-        ),
-        (
-            "rtt64_sleep_vs_unix",
-            "the same over a UNIX socket; lower is better",
-            ratio("64 B", LATENCY, SLEEPING, UNIX),
-        ),
-        (
-            "rtt64_default_vs_tcp",
-            "median 64 B round trip, accelerated as users run it over TCP; lower is better",
-            ratio("64 B", LATENCY, ACCELERATED, TCP),
-        ),
-        (
-            "rate64_vs_tcp",
-            "64 B messages per second, one way, accelerated C program over TCP loopback; higher is better",
-            ratio("64 B", RATE, ACCELERATED, TCP),
-        ),
-        (
-            "rate64_vs_unix",
-            "the same over a UNIX socket; higher is better",
-            ratio("64 B", RATE, ACCELERATED, UNIX),
-        ),
-        ("single_copy_gbps", "one processor copying chunks into a pool, GB/s", best(COPY)),
-        (
-            "two_copies_one_processor_gbps",
-            "one processor copying chunks into a pool and out again, GB/s",
-            best(TWO_COPIES),
-        ),
-        (
-            "two_copies_two_processors_gbps",
-            "one processor copying chunks into a pool while another one copies them out, GB/s",
-            best(PIPELINE),
-        ),
-        (
-            "two_copy_limit_gbps",
-            "the higher of the two, with the chunks and the pool that suit it best: what two processes could exchange \
-             through shared memory if nothing but copying took time, GB/s",
-            limit,
-        ),
-        (
-            "cache_line_rtt_ns",
-            "time for a cache line to go to another processor and back, ns",
-            median("cache line", LIMIT, CACHE_LINE),
-        ),
-    ];
-    keys.into_iter()
-        .filter_map(|(name, meaning, value)| Key::measured(name, meaning, value))
-        .collect()
+    [
+        ("bulk_vs_memcpy_limit", bulk.zip(limit).map(|(bulk, limit)| bulk / limit)),
+        ("single_copy_gbps", best(COPY)),
+        ("two_copies_one_processor_gbps", best(TWO_COPIES)),
+        ("two_copies_two_processors_gbps", best(PIPELINE)),
+        ("two_copy_limit_gbps", limit),
+    ]
 }

@@ -9,7 +9,6 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use tempfile::TempDir;
 
-use super::Kind;
 use super::machine::quoted;
 use crate::experiment::Unavailable;
 use crate::launch::{Error, Mode, Program};
@@ -40,6 +39,15 @@ const FILES: [(&str, &str); 13] = carried![
 /// Kernels come from the network, once.
 const LIMIT: Duration = Duration::from_secs(900);
 
+/// The kind of the two guests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GuestKind {
+    /// Virtual machines with ivshmem and virtio-net.
+    Machines,
+    /// Domains of Xen with grants and netfront.
+    Xen,
+}
+
 /// Files of this host that go into the guests.
 #[derive(Debug)]
 pub(crate) struct Contents<'a> {
@@ -53,20 +61,20 @@ pub(crate) struct Contents<'a> {
 
 /// The kernel and file system that guests start from. They are removed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Image {
-    pub(crate) kind: Kind,
+pub(crate) struct GuestImage {
+    pub(crate) kind: GuestKind,
     /// Name of the kernel.
     pub(crate) name: String,
     directory: TempDir,
 }
 
-impl Image {
+impl GuestImage {
     /// Makes it. Fetches the necessary Debian packages, unless they are in the user's cache.
     ///
     /// # Errors
     ///
     /// [`Unavailable`] if something is missing here, or cannot be fetched.
-    pub(crate) fn make(kind: Kind, contents: &Contents<'_>) -> Result<Self> {
+    pub(crate) fn make(kind: GuestKind, contents: &Contents<'_>) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("seekwire-image-").tempdir()?;
         let root = directory.path();
         write(&root.join("sources")).context("cannot write the scripts that make guests")?;
@@ -82,7 +90,7 @@ impl Image {
         }
         let script = Program::new("bash", &Mode::Plain)
             .arg(root.join("sources/scripts/vm-image"))
-            .args((kind == Kind::Xen).then_some("--xen"))
+            .args((kind == GuestKind::Xen).then_some("--xen"))
             .args([root, &release])
             .args(programs)
             .timeout(LIMIT);
@@ -160,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_of_a_script_that_cannot_run_is_told() {
+    fn the_reason_of_a_script_that_cannot_run_is_reported() {
         let script = "echo fetching; echo 'vm: not run: no busybox; install it'; exit 4";
         let error = Program::new("sh", &Mode::Plain).args(["-c", script]).run().unwrap_err();
         let said = explain(error).context("experiment vm");

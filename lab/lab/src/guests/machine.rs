@@ -1,6 +1,6 @@
 //! A virtual machine: QEMU, and the agent in it, which runs commands (wire/tests/vm/guest/init).
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, ErrorKind, Write as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,6 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
-use super::tail;
 use crate::launch::{self, Mode, Program, Running, interrupt};
 
 /// Far more than starting takes.
@@ -28,7 +27,8 @@ const EMULATED: &str = "max,-erms,-fsrm";
 pub(super) enum Processor {
     Kvm,
     Emulated,
-    /// Emulated one instruction after another, each of which takes a nanosecond of the guest's time.
+    /// Emulated one instruction after another, each of which takes a nanosecond of the guest's
+    /// time.
     Counted,
 }
 
@@ -86,8 +86,8 @@ impl Machine {
         options: Vec<String>,
         start: impl FnOnce(Program) -> Result<Running>,
     ) -> Result<Self> {
-        let place = |name: &str| directory.join(format!("{name}.{number}"));
-        let (socket, console) = (place("agent"), place("console"));
+        let path_of = |name: &str| directory.join(format!("{name}.{number}"));
+        let (socket, console) = (path_of("agent"), path_of("console"));
         // Bound here, and not in QEMU, so that the agent notices when this process ends.
         let listener = UnixListener::bind(&socket)?;
         listener.set_nonblocking(true)?;
@@ -208,6 +208,12 @@ pub(super) fn escaped(path: &Path) -> String {
 
 pub(super) fn quoted<const N: usize>(words: [&str; N]) -> Vec<String> {
     words.map(str::to_owned).to_vec()
+}
+
+/// The lines at the end of a console, for error messages.
+fn tail(console: &Path) -> String {
+    let text = fs::read(console).map(|text| String::from_utf8_lossy(&text).into_owned());
+    launch::last_words(&text.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -1,35 +1,34 @@
 //! Two virtual machines of this host that share memory and a network, and programs in them.
 //!
 //! ```text
-//! needs     what this host has to have for them
-//! image     their kernel and file system, which scripts make that this program carries
-//! network   how their networks are joined
-//! machine   QEMU, and the agent in a guest, which runs commands
-//! here      both guests: started, attached to the link between them, asked to run something
+//! requirements  what this host has to have for them
+//! image         their kernel and file system, which scripts make that this program carries
+//! network       how their networks are joined
+//! machine       QEMU, and the agent in a guest, which runs commands
+//! here          both guests: started, attached to the link between them, asked to run something
 //! ```
 //!
-//! They are the guests of the project's tests (wire/tests/vm): two virtual machines with ivshmem, or two
-//! domains of Xen within one. A guest ends with the laboratory, however that ends: its agent then
-//! loses its connection, and without the agent the machine stops.
+//! They are the guests of the project's tests (wire/tests/vm): two virtual machines with ivshmem,
+//! or two domains of Xen within one. A guest ends with the laboratory, however that ends: its agent
+//! then loses its connection, and without the agent the machine stops.
 
 mod image;
 mod machine;
-pub(crate) mod needs;
 mod network;
+pub(crate) mod requirements;
 
 use std::cell::RefCell;
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::fd::AsRawFd as _;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::fs::FallocateFlags;
 use tempfile::TempDir;
 
-use crate::launch::{self, Program, interrupt};
+use crate::launch::{Program, interrupt};
 
-pub(crate) use image::{Contents, Image};
+pub(crate) use image::{Contents, GuestImage, GuestKind};
 use machine::{Machine, Processor, quoted};
 use network::Network;
 
@@ -67,15 +66,6 @@ impl Guest {
     }
 }
 
-/// The kind of the two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Virtual machines with ivshmem and virtio-net.
-    Machines,
-    /// Domains of Xen with grants and netfront.
-    Xen,
-}
-
 /// How their processors are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clock {
@@ -87,7 +77,7 @@ pub(crate) enum Clock {
 
 /// How the guests run, in words for results.
 #[derive(Clone, Debug)]
-pub(crate) struct Setting {
+pub(crate) struct GuestSettings {
     pub(crate) processors: String,
     pub(crate) is_emulated: bool,
     pub(crate) network: String,
@@ -99,8 +89,8 @@ pub(crate) struct Setting {
 pub(crate) struct Guests {
     /// Two, or the one that Xen runs in.
     machines: Vec<RefCell<Machine>>,
-    kind: Kind,
-    pub(crate) setting: Setting,
+    kind: GuestKind,
+    pub(crate) setting: GuestSettings,
     _network: Option<Network>,
     _region: Option<File>,
     _directory: TempDir,
@@ -112,7 +102,7 @@ impl Guests {
     /// # Errors
     ///
     /// If QEMU cannot be started, or a guest does not start.
-    pub(crate) fn start(image: &Image, clock: Clock) -> Result<Self> {
+    pub(crate) fn start(image: &GuestImage, clock: Clock) -> Result<Self> {
         let why = match (clock, machine::kvm()) {
             (Clock::Instructions, _) => {
                 return Self::boot(image, Processor::Counted, "emulated by QEMU (TCG), counted");
@@ -132,16 +122,16 @@ impl Guests {
         Self::boot(image, Processor::Emulated, &processors)
     }
 
-    fn boot(image: &Image, processor: Processor, processors: &str) -> Result<Self> {
+    fn boot(image: &GuestImage, processor: Processor, processors: &str) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("seekwire-guests-").tempdir()?;
         let guests = match image.kind {
-            Kind::Machines => Self::boot_machines(image, processor, processors, directory)?,
-            Kind::Xen => Self::boot_xen(image, processor, processors, directory)?,
+            GuestKind::Machines => Self::boot_machines(image, processor, processors, directory)?,
+            GuestKind::Xen => Self::boot_xen(image, processor, processors, directory)?,
         };
         for machine in &guests.machines {
             machine.borrow_mut().await_ready()?;
         }
-        if image.kind == Kind::Xen {
+        if image.kind == GuestKind::Xen {
             let mut domain0 = guests.machines[0].borrow_mut();
             for command in ["dom0 start", "dom0 domain 1", "dom0 domain 2"] {
                 domain0.run(command, command, START)?;
@@ -151,7 +141,7 @@ impl Guests {
     }
 
     fn boot_machines(
-        image: &Image,
+        image: &GuestImage,
         processor: Processor,
         processors: &str,
         directory: TempDir,
@@ -176,26 +166,27 @@ impl Guests {
             network.await_first(&machine)?;
             machines.push(RefCell::new(machine));
         }
-        let setting = Setting {
+        let setting = GuestSettings {
             processors: format!("{processors}; {count} for each guest"),
             is_emulated: processor != Processor::Kvm,
             network: network.describe(),
             kernel: image.name.clone(),
         };
-        let kind = Kind::Machines;
+        let kind = GuestKind::Machines;
         let (_network, _region, _directory) = (Some(network), Some(region), directory);
         Ok(Self { machines, kind, setting, _network, _region, _directory })
     }
 
     fn boot_xen(
-        image: &Image,
+        image: &GuestImage,
         processor: Processor,
         processors: &str,
         directory: TempDir,
     ) -> Result<Self> {
         let mut options = processor.arguments();
         if processor != Processor::Kvm {
-            // Debian's domain 0 does not start on a processor that has everything that QEMU emulates.
+            // Debian's domain 0 does not start on a processor that has everything that QEMU
+            // emulates.
             options.extend(["-cpu", "qemu64"].map(str::to_owned));
         }
         // With only one, the domains would wait for each other's turn.
@@ -204,13 +195,13 @@ impl Guests {
         options.extend(image.xen("console=hvc0 oops=panic guest=0"));
         let start = |program: Program| Ok(program.start()?);
         let machine = Machine::start(directory.path(), 0, options, start)?;
-        let setting = Setting {
+        let setting = GuestSettings {
             processors: format!("{processors}; {count} for Xen and its domains"),
             is_emulated: processor != Processor::Kvm,
             network: "Xen’s netfront and netback, by a bridge in domain 0".to_owned(),
             kernel: image.name.clone(),
         };
-        let (machines, kind) = (vec![RefCell::new(machine)], Kind::Xen);
+        let (machines, kind) = (vec![RefCell::new(machine)], GuestKind::Xen);
         let (_network, _region, _directory) = (None, None, directory);
         Ok(Self { machines, kind, setting, _network, _region, _directory })
     }
@@ -221,7 +212,7 @@ impl Guests {
     ///
     /// If one of them cannot be attached, with the report of `seekwire` about it.
     pub(crate) fn attach(&self) -> Result<()> {
-        if self.kind == Kind::Xen {
+        if self.kind == GuestKind::Xen {
             self.grant()?;
         } else {
             self.on(Guest::One, "seekwire vm attach", "seekwire vm attach", SHORT)?;
@@ -277,10 +268,10 @@ impl Guests {
     ) -> Result<String> {
         let what = format!("guest {}: {what}", guest as usize);
         match self.kind {
-            Kind::Machines => {
+            GuestKind::Machines => {
                 self.machines[guest as usize - 1].borrow_mut().run(&what, script, limit)
             }
-            Kind::Xen => {
+            GuestKind::Xen => {
                 let text = machine::encoded(script);
                 let passed = format!("domain {} {} {text}", guest as usize, limit.as_secs());
                 // Domain 0 waits longer than they do.
@@ -291,7 +282,7 @@ impl Guests {
 
     /// Xen's number of a guest.
     pub(crate) fn domain(&self, guest: Guest) -> Result<u32> {
-        if self.kind != Kind::Xen {
+        if self.kind != GuestKind::Xen {
             bail!("only Xen has domains");
         }
         let script = format!("cat /run/number.{}", guest as usize);
@@ -318,8 +309,8 @@ fn host_processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// QEMU's options for the memory that both guests have (wire/docs/virtual-machines.md). This process
-/// holds it, and QEMU opens it through this process: it does so only some time after it has
+/// QEMU's options for the memory that both guests have (wire/docs/virtual-machines.md). This
+/// process holds it, and QEMU opens it through this process: it does so only some time after it has
 /// started, and would create a file of its own if none existed.
 fn memory(region: &File) -> Vec<String> {
     let (process, descriptor) = (std::process::id(), region.as_raw_fd());
@@ -338,10 +329,4 @@ fn region() -> Result<File> {
     };
     let in_memory = || with_room(tempfile::tempfile_in("/dev/shm")?);
     in_memory().or_else(|_| with_room(tempfile::tempfile()?))
-}
-
-/// The lines at the end of a console, for error messages.
-fn tail(console: &Path) -> String {
-    let text = fs::read(console).map(|text| String::from_utf8_lossy(&text).into_owned());
-    launch::last_words(&text.unwrap_or_default())
 }

@@ -1,13 +1,14 @@
-//! The processes that run the pipeline: the front and three hosts.
+//! The processes that run the pipeline: the coordinator and three hosts.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use seekwire_flow::DealingPolicy;
 use seekwire_testbed::{Side, Testbed};
 
-use super::{BlockSize, COPIES, Dealing, Done, Order, Report, Setup, What};
+use super::{BlockSize, COPIES, ClusterTask, Done, Order, Setup, UpdateReport};
 use crate::experiment::Context;
 use crate::launch::{Program, Running};
 
@@ -16,14 +17,14 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// The carrier of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Carrier {
+pub(crate) enum ClusterCarrier {
     Tcp,
     Ring,
-    /// TCP from the front to the hosts and back over a link of this many bits a second.
+    /// TCP from the coordinator to the hosts and back over a link of this many bits a second.
     Link(u64),
 }
 
-impl Carrier {
+impl ClusterCarrier {
     pub(crate) fn name(self) -> String {
         match self {
             Self::Tcp => "TCP".to_owned(),
@@ -74,34 +75,35 @@ impl Surroundings {
     }
 }
 
-/// The processes, which have met.
+/// The processes, which have connected.
 pub(crate) struct Cluster<'s> {
     surroundings: &'s Surroundings,
-    front: Running,
+    coordinator: Running,
     /// They end with their handles.
     _hosts: Vec<Running>,
-    carrier: Carrier,
+    carrier: ClusterCarrier,
     turns: u64,
 }
 
 impl<'s> Cluster<'s> {
-    /// Starts them. Blocks are dealt to clip in the first way, and to subsample in the second one.
+    /// Starts them. Blocks are dealt to clip by the first policy, and to subsample by the second
+    /// one.
     pub(crate) fn start(
         context: &Context<'_>,
         surroundings: &'s Surroundings,
-        carrier: Carrier,
+        carrier: ClusterCarrier,
         block: BlockSize,
-        [dealing, behind]: [Dealing; 2],
+        [dealing, behind]: [DealingPolicy; 2],
     ) -> Result<Self> {
         let testbed = match carrier {
-            Carrier::Link(rate) => {
+            ClusterCarrier::Link(rate) => {
                 let testbed = surroundings.testbed()?;
                 for side in [Side::Near, Side::Far] {
                     testbed.end(side).limit_rate(rate)?;
                 }
                 Some(testbed)
             }
-            Carrier::Tcp | Carrier::Ring => None,
+            ClusterCarrier::Tcp | ClusterCarrier::Ring => None,
         };
         let mut processes: Vec<Running> = Vec::new();
         let mut addresses = Vec::new();
@@ -113,7 +115,7 @@ impl<'s> Cluster<'s> {
             // There are many more threads than processors: a thread that spins takes time from the
             // others.
             program = program.env("SEEKWIRE_SPIN_US", "0");
-            if carrier != Carrier::Ring {
+            if carrier != ClusterCarrier::Ring {
                 program = program.env("SEEKWIRE", "off");
             }
             let program = program.args(["flow-host", &own.to_string()]);
@@ -130,9 +132,9 @@ impl<'s> Cluster<'s> {
             let setup = Setup { rank, addresses, secret, block, dealing, behind };
             process.send_line(&serde_json::to_string(&setup)?)?;
         }
-        let front = processes.remove(0);
-        let cluster = Self { surroundings, front, _hosts: processes, carrier, turns: 0 };
-        cluster.front.wait_for_line(|line| line == "together").map_err(|error| {
+        let coordinator = processes.remove(0);
+        let cluster = Self { surroundings, coordinator, _hosts: processes, carrier, turns: 0 };
+        cluster.coordinator.wait_for_line(|line| line == "together").map_err(|error| {
             let obituary = cluster._hosts.iter().find_map(Running::obituary);
             anyhow!("{}", obituary.unwrap_or_else(|| error.to_string()))
         })?;
@@ -141,12 +143,12 @@ impl<'s> Cluster<'s> {
 
     /// Runs an order and returns its report. Damage is an error, and so is a run on another
     /// carrier.
-    pub(crate) fn run(&mut self, what: What) -> Result<Report> {
+    pub(crate) fn run(&mut self, what: ClusterTask) -> Result<UpdateReport> {
         self.turns += 1;
         let order = Order { turn: self.turns, what };
         let head = format!("{{\"turn\":{},", order.turn);
-        self.front.send_line(&serde_json::to_string(&order)?)?;
-        let line = self.front.wait_for_line(|line| line.starts_with(&head))?;
+        self.coordinator.send_line(&serde_json::to_string(&order)?)?;
+        let line = self.coordinator.wait_for_line(|line| line.starts_with(&head))?;
         let done: Done =
             serde_json::from_str(&line).with_context(|| format!("not a report: {line}"))?;
         let report = done.outcome.map_err(|error| anyhow!("{error}"))?;
@@ -156,11 +158,11 @@ impl<'s> Cluster<'s> {
         }
         let is_other = match self.carrier {
             // It is still being attached during the first order.
-            Carrier::Ring => self.turns > 1 && report.rings < COPIES,
-            Carrier::Tcp | Carrier::Link(_) => report.rings > 0,
+            ClusterCarrier::Ring => self.turns > 1 && report.rings < COPIES,
+            ClusterCarrier::Tcp | ClusterCarrier::Link(_) => report.rings > 0,
         };
         if is_other {
-            bail!("the front has the memory of {} rings", report.rings);
+            bail!("the coordinator has the memory of {} rings", report.rings);
         }
         Ok(report)
     }

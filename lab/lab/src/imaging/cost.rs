@@ -4,7 +4,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{COPIES, SLOW_HOST, Work};
+/// Copies of repository, clip and subsample.
+pub(crate) const COPIES: u64 = 3;
+
+/// The host that is slow where one is.
+pub(crate) const SLOW_HOST: u32 = 1;
 
 /// The paper's cost of computation.
 pub(crate) const PER_BYTE_NS: u64 = 18;
@@ -12,7 +16,8 @@ pub(crate) const PER_BYTE_NS: u64 = 18;
 /// How filters compute.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Compute {
-    pub(crate) way: Way,
+    #[serde(rename = "way")]
+    pub(crate) mode: EmulationMode,
     /// Nanoseconds for a byte in clip.
     pub(crate) clip_ns: u64,
     /// Nanoseconds for a byte in subsample.
@@ -23,14 +28,14 @@ pub(crate) struct Compute {
 
 /// How computation is emulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Way {
+pub(crate) enum EmulationMode {
     /// The copy sleeps, as if each had a processor of its own.
     Sleep,
     /// The copy uses that much processor time.
     Burn,
 }
 
-impl Way {
+impl EmulationMode {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Sleep => "sleeping",
@@ -64,15 +69,15 @@ pub(crate) enum Slow {
 
 impl Compute {
     pub(crate) const NONE: Self =
-        Self { way: Way::Sleep, clip_ns: 0, subsample_ns: 0, slow: Slow::Nobody };
+        Self { mode: EmulationMode::Sleep, clip_ns: 0, subsample_ns: 0, slow: Slow::Nobody };
 
     /// Both filters compute.
     pub(crate) const BOTH: Self =
         Self { clip_ns: PER_BYTE_NS, subsample_ns: PER_BYTE_NS, ..Self::NONE };
 
     /// Clip computes, and may be slow.
-    pub(crate) const fn clip(slow: Slow, way: Way) -> Self {
-        Self { way, clip_ns: PER_BYTE_NS, subsample_ns: 0, slow }
+    pub(crate) const fn clip(slow: Slow, mode: EmulationMode) -> Self {
+        Self { mode, clip_ns: PER_BYTE_NS, subsample_ns: 0, slow }
     }
 }
 
@@ -115,11 +120,11 @@ fn is_drawn(seed: u64, block: u64, percent: u64) -> bool {
 /// bits a second.
 pub(crate) fn oracle(
     slow: Slow,
-    work: &[Work],
+    work: &[ClipWork],
     processors: Option<usize>,
     link: Option<(u64, u64)>,
 ) -> f64 {
-    let sum = |of: fn(&Work) -> u64| work.iter().map(of).sum::<u64>() as f64 / 1e9;
+    let sum = |of: fn(&ClipWork) -> u64| work.iter().map(of).sum::<u64>() as f64 / 1e9;
     let copies = COPIES as f64;
     let (cost, speeds) = match slow {
         Slow::Host { factor } => (sum(|work| work.base_ns), copies - 1.0 + 1.0 / factor as f64),
@@ -130,12 +135,33 @@ pub(crate) fn oracle(
     (cost / speeds).max(carried)
 }
 
+/// Work of a copy of clip.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ClipWork {
+    pub(crate) blocks: u64,
+    /// The cost of its blocks if no host were slow.
+    pub(crate) base_ns: u64,
+    /// Their intended cost.
+    pub(crate) cost_ns: u64,
+    /// The time that they took.
+    pub(crate) took_ns: u64,
+}
+
+impl ClipWork {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.blocks += other.blocks;
+        self.base_ns += other.base_ns;
+        self.cost_ns += other.cost_ns;
+        self.took_ns += other.took_ns;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn work(base_ns: u64, cost_ns: u64) -> Work {
-        Work { blocks: 1, base_ns, cost_ns, took_ns: 0 }
+    fn work(base_ns: u64, cost_ns: u64) -> ClipWork {
+        ClipWork { blocks: 1, base_ns, cost_ns, took_ns: 0 }
     }
 
     #[test]

@@ -21,11 +21,12 @@ pub(crate) mod cost;
 
 use std::net::SocketAddr;
 
-use seekwire_flow::{Bounds, Cut, Policy};
+use seekwire_flow::{Cut, DealingPolicy, SizeBounds};
 use serde::{Deserialize, Serialize};
 
 use crate::text;
 use cost::Compute;
+pub(crate) use cost::{COPIES, ClipWork, SLOW_HOST};
 
 /// Bytes of a complete update.
 pub(crate) const IMAGE: u64 = 16 << 20;
@@ -35,12 +36,6 @@ pub(crate) const TILE: u64 = 16 << 10;
 
 /// Bytes of the smallest block that a stream may choose.
 const SMALLEST: usize = 512;
-
-/// Copies of repository, clip and subsample.
-pub(crate) const COPIES: u64 = 3;
-
-/// The host that is slow where one is.
-pub(crate) const SLOW_HOST: u32 = 1;
 
 /// Size of the blocks that repositories send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,7 +53,7 @@ impl BlockSize {
     pub(crate) fn cut(self) -> Cut {
         match self {
             Self::Fixed(bytes) => Cut::Bytes(bytes as usize),
-            Self::Auto => Cut::Auto(Bounds { least: SMALLEST, most: TILE as usize, record: 1 }),
+            Self::Auto => Cut::Auto(SizeBounds { least: SMALLEST, most: TILE as usize, record: 1 }),
         }
     }
 
@@ -70,35 +65,11 @@ impl BlockSize {
     }
 }
 
-/// How blocks are dealt to the copies of a filter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Dealing {
-    RoundRobin,
-    Demand,
-    Adaptive,
-}
+/// The policies that are compared, in this order.
+pub(crate) const POLICIES: [DealingPolicy; 3] =
+    [DealingPolicy::RoundRobin, DealingPolicy::Demand, DealingPolicy::Adaptive];
 
-impl Dealing {
-    pub(crate) const ALL: [Self; 3] = [Self::RoundRobin, Self::Demand, Self::Adaptive];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::RoundRobin => "round-robin",
-            Self::Demand => "demand",
-            Self::Adaptive => "adaptive",
-        }
-    }
-
-    pub(crate) fn policy(self) -> Policy {
-        match self {
-            Self::RoundRobin => Policy::RoundRobin,
-            Self::Demand => Policy::Demand,
-            Self::Adaptive => Policy::Adaptive,
-        }
-    }
-}
-
-/// Parameters that each process receives before they meet.
+/// Parameters that each process receives before they connect.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Setup {
     pub(crate) rank: u32,
@@ -107,9 +78,9 @@ pub(crate) struct Setup {
     pub(crate) secret: [u8; 32],
     pub(crate) block: BlockSize,
     /// How blocks are dealt to clip.
-    pub(crate) dealing: Dealing,
+    pub(crate) dealing: DealingPolicy,
     /// How blocks are dealt to subsample.
-    pub(crate) behind: Dealing,
+    pub(crate) behind: DealingPolicy,
 }
 
 /// The argument of a unit of work: an update.
@@ -123,15 +94,15 @@ pub(crate) struct Update {
     pub(crate) compute: Compute,
 }
 
-/// Order to the front.
+/// Order to the coordinator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) turn: u64,
-    pub(crate) what: What,
+    pub(crate) what: ClusterTask,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum What {
+pub(crate) enum ClusterTask {
     /// This many complete updates, which are requested at once.
     Updates { count: u64, compute: Compute },
     /// Complete and partial updates at fixed times, whether preceding ones are done or not.
@@ -149,15 +120,15 @@ pub(crate) struct Load {
     pub(crate) compute: Compute,
 }
 
-/// Answer of the front to an order.
+/// Answer of the coordinator to an order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Done {
     pub(crate) turn: u64,
-    pub(crate) outcome: Result<Report, String>,
+    pub(crate) outcome: Result<UpdateReport, String>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Report {
+pub(crate) struct UpdateReport {
     /// Time from when each update was due until the last copy finished it, in ns: complete updates,
     /// and partial ones.
     pub(crate) complete_ns: Vec<u64>,
@@ -165,10 +136,10 @@ pub(crate) struct Report {
     /// Time from when the first complete update was due until the last one was done.
     pub(crate) span_ns: u64,
     /// Work of the copies of clip on complete updates, by rank from 1.
-    pub(crate) work: Vec<Work>,
+    pub(crate) work: Vec<ClipWork>,
     /// Each time that the slow host became slow.
     pub(crate) onsets: Vec<Onset>,
-    /// Pieces of shared memory of the front's connections.
+    /// Pieces of shared memory of the coordinator's connections.
     pub(crate) rings: u64,
     /// A difference from the image, which must never occur.
     pub(crate) damage: Option<String>,
@@ -179,27 +150,6 @@ pub(crate) struct Report {
 pub(crate) struct Onset {
     /// Until that block was done.
     pub(crate) done_ns: u64,
-    /// Until the front had received the news.
+    /// Until the coordinator had received the news.
     pub(crate) heard_ns: u64,
-}
-
-/// Work of a copy of clip.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Work {
-    pub(crate) blocks: u64,
-    /// The cost of its blocks if no host were slow.
-    pub(crate) base_ns: u64,
-    /// Their intended cost.
-    pub(crate) cost_ns: u64,
-    /// The time that they took.
-    pub(crate) took_ns: u64,
-}
-
-impl Work {
-    pub(crate) fn add(&mut self, other: Self) {
-        self.blocks += other.blocks;
-        self.base_ns += other.base_ns;
-        self.cost_ns += other.cost_ns;
-        self.took_ns += other.took_ns;
-    }
 }

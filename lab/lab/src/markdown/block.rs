@@ -9,13 +9,14 @@ use serde_json::Value;
 
 use super::cases::{Pattern, magnitude};
 use super::table::{cell, escape, nothing, table};
-use crate::claim::{Claim, Judgement, Source};
+use crate::claim::{Claim, ClaimSource, Judgement};
 use crate::experiments;
 use crate::outcome::ResultFile;
 use crate::record::{Better, Row, Samples};
-use crate::site::read::{Contents, Entry, Found};
+use crate::site::read::{ResultContents, ResultEntry, ResultTree};
 use crate::stats::{Mean, Ratio, Spread};
 use crate::text;
+use crate::verdict::judge;
 
 /// Directory of the pages of experiments, relative to BENCHMARKING.md.
 const PAGES: &str = "lab/experiments";
@@ -23,7 +24,7 @@ const PAGES: &str = "lab/experiments";
 /// Contents that a page shows of results, which are named by their directories.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Block {
+pub(super) enum PageBlock {
     /// Commit, rounds and machine.
     Setting(String),
     /// Claims, by papers and by this project, and their verdicts.
@@ -96,20 +97,20 @@ pub(super) struct Stored {
 
 /// Results by the names of their directories.
 #[derive(Debug, Default)]
-pub(super) struct Results(BTreeMap<String, Entry>);
+pub(super) struct Results(BTreeMap<String, ResultEntry>);
 
 impl Results {
-    pub(super) fn new(found: Found) -> Self {
-        Self(found.entries.into_iter().map(|entry| (entry.name.clone(), entry)).collect())
+    pub(super) fn new(tree: ResultTree) -> Self {
+        Self(tree.entries.into_iter().map(|entry| (entry.name.clone(), entry)).collect())
     }
 
-    fn get(&self, name: &str) -> Result<&Contents> {
+    fn get(&self, name: &str) -> Result<&ResultContents> {
         let Some(entry) = self.0.get(name) else { bail!("there is no result `{name}`") };
         entry.contents.as_ref().map_err(|why| anyhow!("the result `{name}`: {why}"))
     }
 }
 
-impl Block {
+impl PageBlock {
     /// The text between the markers.
     pub(super) fn text(&self, results: &Results) -> Result<String> {
         match self {
@@ -128,7 +129,7 @@ fn paragraph(text: &str) -> String {
     wrap(text, 120).join("\n") + "\n"
 }
 
-fn setting(contents: &Contents) -> String {
+fn setting(contents: &ResultContents) -> String {
     let result = &contents.result;
     let machine = &result.machine;
     let rounds = result.parameters.get("rounds").and_then(Value::as_u64);
@@ -149,22 +150,21 @@ fn setting(contents: &Contents) -> String {
     ))
 }
 
-fn claims(contents: &Contents) -> Result<String> {
-    let experiment = contents.experiment();
-    let claims = experiment.map(|experiment| experiment.claims()).unwrap_or_default();
-    ensure!(!claims.is_empty(), "no claims are made about `{}`", contents.result.experiment);
-    let line = |claim: &Claim| {
-        let source = match claim.source {
-            Source::Paper(paper) | Source::Expectation(paper) => escape(paper),
-            Source::Goal => "goal".to_owned(),
+fn claims(contents: &ResultContents) -> Result<String> {
+    let judgements = judge(contents.experiment(), &contents.result).judgements;
+    ensure!(!judgements.is_empty(), "no claims are made about `{}`", contents.result.experiment);
+    let line = |(claim, judgement): &(&Claim, Judgement)| {
+        let source = match &claim.source {
+            ClaimSource::Paper(paper) | ClaimSource::Expectation(paper) => escape(paper),
+            ClaimSource::Goal => "goal".to_owned(),
         };
-        let mut cells = vec![escape(claim.measure)];
-        cells.extend(judged(claim, &claim.judge(&contents.result)));
+        let mut cells = vec![escape(&claim.measure)];
+        cells.extend(judged(claim, judgement));
         cells.push(source);
         cells
     };
     let columns = ["what is measured", "here (95 %)", "wanted", "verdict", "source"];
-    Ok(table(&columns.map(str::to_owned), &claims.iter().map(line).collect::<Vec<_>>()))
+    Ok(table(&columns.map(str::to_owned), &judgements.iter().map(line).collect::<Vec<_>>()))
 }
 
 /// Number, criterion and verdict.
@@ -177,7 +177,7 @@ fn judged(claim: &Claim, judgement: &Judgement) -> [String; 3] {
     [
         here.unwrap_or_else(nothing),
         format!("{}{unit}", claim.criterion),
-        judgement.verdict.name(claim.source).to_owned(),
+        judgement.verdict.name(&claim.source).to_owned(),
     ]
 }
 
@@ -198,10 +198,11 @@ fn goals(results: &Results) -> Result<String> {
                 // A result of another machine.
                 which += &format!(", {} processors", contents.result.machine.cores);
             }
-            let goals = experiment.claims().iter().filter(|claim| claim.source == Source::Goal);
+            let goals =
+                experiment.claims().iter().filter(|claim| claim.source == ClaimSource::Goal);
             lines.extend(goals.map(|claim| {
-                let mut cells = vec![which.clone(), escape(claim.measure)];
-                cells.extend(judged(claim, &claim.judge(&contents.result)));
+                let mut cells = vec![which.clone(), escape(&claim.measure)];
+                cells.extend(judged(claim, &experiment.judge(claim, &contents.result)));
                 cells
             }));
         }
@@ -211,7 +212,8 @@ fn goals(results: &Results) -> Result<String> {
 }
 
 fn all_experiments() -> String {
-    let lines = experiments().iter().map(|one| vec![link(one.name()), escape(one.question())]);
+    let lines =
+        experiments().iter().map(|one| vec![link(one.name()), escape(&one.file().question)]);
     table(&["name", "question"].map(str::to_owned), &lines.collect::<Vec<_>>())
 }
 
@@ -290,15 +292,15 @@ fn interval(ratio: Ratio) -> String {
 }
 
 impl Grid {
-    fn text(&self, contents: &Contents) -> Result<String> {
+    fn text(&self, contents: &ResultContents) -> Result<String> {
         let pattern = Pattern::parse(&self.cases)?;
         let names: Vec<&str> = pattern.names().collect();
-        let place = |wanted: &String| {
-            let found = names.iter().position(|name| name == wanted);
-            found.ok_or_else(|| anyhow!("`{}` has no name `{wanted}`", self.cases))
+        let index_of = |wanted: &String| {
+            let position = names.iter().position(|name| name == wanted);
+            position.ok_or_else(|| anyhow!("`{}` has no name `{wanted}`", self.cases))
         };
-        let places: Vec<usize> = self.lines.iter().map(place).collect::<Result<_>>()?;
-        let column = if self.columns == "x" { None } else { Some(place(&self.columns)?) };
+        let indices: Vec<usize> = self.lines.iter().map(index_of).collect::<Result<_>>()?;
+        let column = if self.columns == "x" { None } else { Some(index_of(&self.columns)?) };
 
         let numbers = self.numbers(contents)?;
         let mut cells: BTreeMap<(Vec<&str>, String), &str> = BTreeMap::new();
@@ -306,10 +308,10 @@ impl Grid {
             let Some(values) = pattern.values(&row.case) else { continue };
             let Some(number) = numbers.get(&row.case) else { continue };
             let heading = match column {
-                Some(place) => values[place].to_owned(),
+                Some(index) => values[index].to_owned(),
                 None => row.x.map(text::short).unwrap_or_default(),
             };
-            let line = places.iter().map(|&place| values[place]).collect();
+            let line = indices.iter().map(|&index| values[index]).collect();
             cells.insert((line, heading), number);
         }
         ensure!(!cells.is_empty(), "no case of `{}` was measured", self.cases);
@@ -349,7 +351,7 @@ impl Grid {
     }
 
     /// The shown numbers, by case.
-    fn numbers(&self, contents: &Contents) -> Result<BTreeMap<String, String>> {
+    fn numbers(&self, contents: &ResultContents) -> Result<BTreeMap<String, String>> {
         let of_variant = |row: &&Row| row.variant == self.variant && row.metric == self.metric;
         match &self.show {
             Shown::Ratio => {
@@ -383,28 +385,28 @@ fn with_error(mean: Mean) -> String {
 
 impl Stored {
     fn text(&self, result: &ResultFile) -> Result<String> {
-        let found = result.tables.iter().find(|table| table.title == self.title);
-        let Some(found) = found else { bail!("`{}` has no table `{}`", self.of, self.title) };
-        let place = |wanted: &String| {
-            let place = found.columns.iter().position(|column| column == wanted);
-            place.ok_or_else(|| anyhow!("`{}` has no column `{wanted}`", self.title))
+        let stored = result.tables.iter().find(|table| table.title == self.title);
+        let Some(stored) = stored else { bail!("`{}` has no table `{}`", self.of, self.title) };
+        let index_of = |wanted: &String| {
+            let position = stored.columns.iter().position(|column| column == wanted);
+            position.ok_or_else(|| anyhow!("`{}` has no column `{wanted}`", self.title))
         };
-        let places: Vec<usize> = match &self.columns[..] {
-            [] => (0..found.columns.len()).collect(),
-            columns => columns.iter().map(place).collect::<Result<_>>()?,
+        let indices: Vec<usize> = match &self.columns[..] {
+            [] => (0..stored.columns.len()).collect(),
+            columns => columns.iter().map(index_of).collect::<Result<_>>()?,
         };
         let is_shown = |row: &&Vec<Value>| {
             let first = row.first().map(cell).unwrap_or_default();
             self.lines.is_empty() || self.lines.iter().any(|line| escape(line) == first)
         };
         let cells = |row: &Vec<Value>| {
-            places.iter().map(|&place| row.get(place).map_or_else(nothing, cell)).collect()
+            indices.iter().map(|&index| row.get(index).map_or_else(nothing, cell)).collect()
         };
-        let rows: Vec<Vec<String>> = found.rows.iter().filter(is_shown).map(cells).collect();
+        let rows: Vec<Vec<String>> = stored.rows.iter().filter(is_shown).map(cells).collect();
         ensure!(!rows.is_empty(), "`{}` has none of these lines", self.title);
         let columns: Vec<String> =
-            places.iter().map(|&place| escape(&found.columns[place])).collect();
-        let caption = format!("{}. {}", found.title, found.note);
+            indices.iter().map(|&index| escape(&stored.columns[index])).collect();
+        let caption = format!("{}. {}", stored.title, stored.note);
         Ok(paragraph(&escape(caption.trim())) + "\n" + &table(&columns, &rows))
     }
 }

@@ -5,7 +5,7 @@
 //! <!-- seekwire lab report: end -->
 //! ```
 //!
-//! [`Block`] lists all that a marker can request. The rest of a page stays as it is.
+//! [`PageBlock`] lists all that a marker can request. The rest of a page stays as it is.
 //!
 //! ```text
 //! block     the blocks, from the results
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
-use self::block::{Block, Results};
+use self::block::{PageBlock, Results};
 use crate::output;
 use crate::site::read;
 
@@ -69,10 +69,10 @@ pub fn write(directory: &Path, pages: &[PathBuf], what: Pages) -> Result<Vec<Pat
 
 /// The pages, with those in directories.
 fn all(pages: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
+    let mut all = Vec::new();
     for page in pages {
         if !page.is_dir() {
-            found.push(page.clone());
+            all.push(page.clone());
             continue;
         }
         let cannot = || format!("cannot look into {}", page.display());
@@ -84,9 +84,9 @@ fn all(pages: &[PathBuf]) -> Result<Vec<PathBuf>> {
             }
         }
         within.sort();
-        found.extend(within);
+        all.extend(within);
     }
-    Ok(found)
+    Ok(all)
 }
 
 /// Rewrites everything between the markers of `page`.
@@ -101,7 +101,7 @@ fn filled(page: &str, results: &Results) -> Result<String> {
             bail!("`{END}` is missing after `{line}`");
         };
         let words = &marker[BEGIN.len()..length];
-        let block: Block = serde_json::from_str(words)
+        let block: PageBlock = serde_json::from_str(words)
             .with_context(|| format!("`{line}` requests no known block"))?;
         let text = block.text(results).with_context(|| line.to_owned())?;
         new.push_str(before);

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_of_strangers_stays_text() {
+    fn untrusted_text_stays_text() {
         let hostile = "a|b\n<script> `x` [y](z) <!-- seekwire lab report: end -->";
         let shown = r"a\|b \<script\> \`x\` \[y\](z) \<!-- seekwire lab report: end --\>";
         assert_eq!(escape(hostile), shown);

@@ -9,8 +9,7 @@ use anyhow::{Context as _, Result};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use super::Turn;
-use super::order::retrace;
+use super::Iteration;
 
 /// Something arrived that must never arrive: messaging breaks its promises.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -30,12 +29,12 @@ const PERIOD: usize = 251;
 /// then a body, whose bytes differ from one body to the next. Usually a message has the body of its
 /// number.
 #[derive(Clone, Debug)]
-pub struct Contents {
+pub struct MessageContents {
     size: usize,
     pattern: Vec<u8>,
 }
 
-impl Contents {
+impl MessageContents {
     /// For messages of `size` bytes.
     #[must_use]
     pub fn new(size: usize) -> Self {
@@ -122,7 +121,7 @@ pub fn renumber(message: &mut [u8], number: u64) {
 /// last one shows it.
 #[derive(Debug)]
 pub struct Journey {
-    contents: Contents,
+    contents: MessageContents,
     body: u64,
 }
 
@@ -130,7 +129,7 @@ impl Journey {
     /// Of messages of `size` bytes.
     #[must_use]
     pub fn new(size: usize) -> Self {
-        Self { contents: Contents::new(size), body: 0 }
+        Self { contents: MessageContents::new(size), body: 0 }
     }
 
     /// The message before the first turn.
@@ -141,7 +140,7 @@ impl Journey {
 
     /// Prepares a message for its turn: the first one, or the one that came back last and has
     /// [arrived](Self::arrive).
-    pub fn depart(&mut self, turn: Turn, message: &mut [u8]) {
+    pub fn depart(&mut self, turn: Iteration, message: &mut [u8]) {
         if turn.warm_up {
             self.body = turn.number;
             self.contents.fill(turn.number, message);
@@ -155,7 +154,7 @@ impl Journey {
     /// # Errors
     ///
     /// [`Violation`], if it differs from the one that went out.
-    pub fn arrive(&self, turn: Turn, message: &[u8]) -> Result<(), Violation> {
+    pub fn arrive(&self, turn: Iteration, message: &[u8]) -> Result<(), Violation> {
         self.contents.check_number(turn.number, message)?;
         if turn.warm_up { self.contents.check_body(self.body, message) } else { Ok(()) }
     }
@@ -166,7 +165,12 @@ impl Journey {
     /// # Errors
     ///
     /// As [`Journey::arrive`].
-    pub fn answered(&self, turn: Turn, by: usize, message: &mut [u8]) -> Result<(), Violation> {
+    pub fn answered(
+        &self,
+        turn: Iteration,
+        by: usize,
+        message: &mut [u8],
+    ) -> Result<(), Violation> {
         retrace(by, message);
         self.arrive(turn, message)
             .map_err(|Violation(what)| Violation(format!("service or worker {by}: {what}")))
@@ -181,6 +185,22 @@ impl Journey {
     pub fn end(&self, message: &[u8]) -> Result<(), Violation> {
         self.contents.check_body(self.body, message)
     }
+}
+
+/// Bytes of a message that [`answer`] changes, so that its work is the same for all sizes.
+const WORKED_ON: usize = 8;
+
+/// The answer of service (worker) `which` to a request (block): it adds a distance of its own to
+/// each of the first bytes, so that replies of one cannot be taken for those of another.
+pub fn answer(which: usize, message: &mut [u8]) {
+    let distance = which as u8 + 1;
+    message.iter_mut().take(WORKED_ON).for_each(|byte| *byte = byte.wrapping_add(distance));
+}
+
+/// Turns an answer of [`answer`] back into the request.
+pub(super) fn retrace(which: usize, message: &mut [u8]) {
+    let distance = which as u8 + 1;
+    message.iter_mut().take(WORKED_ON).for_each(|byte| *byte = byte.wrapping_sub(distance));
 }
 
 /// SHA-256 of a file, in hexadecimal.
@@ -206,13 +226,12 @@ pub fn digest(path: &Path) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::answer;
     use super::*;
 
     #[test]
-    fn every_message_is_told_from_its_neighbours() {
+    fn every_message_differs_from_its_neighbours() {
         for size in [1, 7, 8, 9, 1000] {
-            let contents = Contents::new(size);
+            let contents = MessageContents::new(size);
             let sent = [0, 1, 2, 250, 255].map(|number| contents.message(number));
             assert_eq!(contents.check_number(250, &sent[3]), Ok(()));
             assert_eq!(contents.check_body(250, &sent[3]), Ok(()));
@@ -229,7 +248,7 @@ mod tests {
 
     #[test]
     fn damage_and_loss_of_bytes_are_noticed() {
-        let contents = Contents::new(100);
+        let contents = MessageContents::new(100);
         let mut message = contents.message(5);
         assert!(contents.check_number(5, &message[..99]).is_err());
         message[99] ^= 1;
@@ -242,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_new_number_leaves_the_body() {
-        let contents = Contents::new(20);
+        let contents = MessageContents::new(20);
         let mut message = contents.message(5);
         renumber(&mut message, 6);
         assert_eq!(
@@ -257,7 +276,7 @@ mod tests {
         let mut journey = Journey::new(100);
         let mut message = journey.first();
         for (number, warm_up) in [(0, true), (1, true), (2, false), (3, false)] {
-            let turn = Turn { number, warm_up };
+            let turn = Iteration { number, warm_up };
             journey.depart(turn, &mut message);
             assert_eq!(journey.arrive(turn, &message), Ok(()));
             let mut damaged = message.clone();
@@ -269,7 +288,7 @@ mod tests {
             assert!(journey.arrive(turn, &message[..99]).is_err(), "{number}");
             assert_eq!(journey.end(&message), Ok(()));
         }
-        let turn = Turn { number: 4, warm_up: false };
+        let turn = Iteration { number: 4, warm_up: false };
         journey.depart(turn, &mut message);
         for by in 0..3 {
             answer(by, &mut message);
@@ -277,7 +296,7 @@ mod tests {
             assert_eq!(journey.answered(turn, by, &mut message), Ok(()));
         }
         message[60] ^= 1;
-        let turn = Turn { number: 5, warm_up: false };
+        let turn = Iteration { number: 5, warm_up: false };
         journey.depart(turn, &mut message);
         assert_eq!(journey.arrive(turn, &message), Ok(()));
         assert!(journey.end(&message).is_err());
@@ -287,7 +306,7 @@ mod tests {
     fn digest_is_sha256() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "abc").unwrap();
-        let known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        assert_eq!(digest(file.path()).unwrap(), known);
+        let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(digest(file.path()).unwrap(), expected);
     }
 }

@@ -50,14 +50,14 @@ impl Latencies {
 
 /// One of the turns of [`repeat`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub struct Iteration {
     /// Counts from 0, the first one of the warm-up.
     pub number: u64,
     /// Whether it does not count.
     pub warm_up: bool,
 }
 
-impl Turn {
+impl Iteration {
     /// One of this many parts of it, each with a number of its own.
     #[must_use]
     pub fn part(self, part: usize, parts: usize) -> Self {
@@ -79,16 +79,16 @@ const FEWEST_TURNS: u64 = 100;
 /// Those of `turn`.
 pub fn repeat(
     time: Duration,
-    mut turn: impl FnMut(Turn) -> Result<Duration>,
+    mut turn: impl FnMut(Iteration) -> Result<Duration>,
 ) -> Result<(Latencies, f64)> {
     let (began, mut warm_up) = (Instant::now(), 0);
     while warm_up < FEWEST_TURNS || began.elapsed() < time / 2 {
-        turn(Turn { number: warm_up, warm_up: true })?;
+        turn(Iteration { number: warm_up, warm_up: true })?;
         warm_up += 1;
     }
     let (began, mut latencies) = (Instant::now(), Latencies::new()?);
     loop {
-        latencies.add(turn(Turn { number: warm_up + latencies.count(), warm_up: false })?);
+        latencies.add(turn(Iteration { number: warm_up + latencies.count(), warm_up: false })?);
         let elapsed = began.elapsed();
         if latencies.count() >= FEWEST_TURNS && elapsed >= time {
             let rate = latencies.count() as f64 / elapsed.as_secs_f64();
@@ -149,7 +149,7 @@ mod tests {
     fn turns_are_numbered_through_and_the_warm_up_does_not_count() {
         let mut numbers = Vec::new();
         let mut warm_up = 0;
-        let turn = |turn: Turn| {
+        let turn = |turn: Iteration| {
             warm_up += u64::from(turn.warm_up);
             numbers.push(turn.number);
             Ok(Duration::from_nanos(700))

@@ -16,7 +16,7 @@ use anyhow::{Result, ensure};
 use seekwire_gauge::{Load, Moment};
 use serde::{Deserialize, Serialize};
 
-use super::{Contents, Journey, Latencies, SHARE, Turn, Violation, renumber};
+use super::{Iteration, Journey, Latencies, MessageContents, SHARE, Violation, renumber};
 
 /// Round trips before those that count, and messages before the warm-up; all are checked in full.
 const CHECKED: u64 = 100;
@@ -47,7 +47,7 @@ impl Measured {
 }
 
 /// The end that requests.
-pub trait Request {
+pub trait Requester {
     /// Makes a copy of `message` the next request.
     fn set(&mut self, message: &[u8]);
 
@@ -63,7 +63,7 @@ pub trait Request {
 }
 
 /// The end that replies.
-pub trait Reply {
+pub trait Replier {
     /// Receives a request, sends the same bytes back, and returns their number.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ pub trait Reply {
 }
 
 /// The end that sends.
-pub trait Push {
+pub trait Pusher {
     /// Sends a message.
     ///
     /// # Errors
@@ -83,7 +83,7 @@ pub trait Push {
 }
 
 /// The end that receives.
-pub trait Pull {
+pub trait Puller {
     /// Receives a message.
     ///
     /// # Errors
@@ -97,12 +97,12 @@ pub trait Pull {
 /// # Errors
 ///
 /// Those of `end`; [`Violation`], if a reply is not its request.
-pub fn request(end: &mut impl Request, size: usize, time: Duration) -> Result<Measured> {
+pub fn request(end: &mut impl Requester, size: usize, time: Duration) -> Result<Measured> {
     let mut journey = Journey::new(size);
     let mut latencies = Latencies::new()?;
     end.set(&journey.first());
     let mut exchange = |number, warm_up| -> Result<()> {
-        let turn = Turn { number, warm_up };
+        let turn = Iteration { number, warm_up };
         journey.depart(turn, end.message());
         end.exchange()?;
         Ok(journey.arrive(turn, end.message())?)
@@ -135,7 +135,7 @@ pub fn request(end: &mut impl Request, size: usize, time: Duration) -> Result<Me
 /// # Errors
 ///
 /// Those of `end`.
-pub fn reply(end: &mut impl Reply, size: usize) -> Result<Measured> {
+pub fn reply(end: &mut impl Replier, size: usize) -> Result<Measured> {
     let mut start = Moment::now();
     let mut messages = 0;
     loop {
@@ -161,8 +161,8 @@ pub fn reply(end: &mut impl Reply, size: usize) -> Result<Measured> {
 /// # Errors
 ///
 /// Those of `end`.
-pub fn push(end: &mut impl Push, size: usize, time: Duration) -> Result<Measured> {
-    let contents = Contents::new(size);
+pub fn push(end: &mut impl Pusher, size: usize, time: Duration) -> Result<Measured> {
+    let contents = MessageContents::new(size);
     let (mut message, mark) = (vec![0; size], vec![0; size + 1]);
     for number in 0..CHECKED {
         contents.fill(number, &mut message);
@@ -178,7 +178,7 @@ pub fn push(end: &mut impl Push, size: usize, time: Duration) -> Result<Measured
 }
 
 /// Sends `message` for `time`, as number `first` and so on.
-fn send_for(end: &mut impl Push, message: &mut [u8], first: u64, time: Duration) -> Result<u64> {
+fn send_for(end: &mut impl Pusher, message: &mut [u8], first: u64, time: Duration) -> Result<u64> {
     let batch = MESSAGES_BETWEEN_LOOKS.min((BYTES_BETWEEN_LOOKS / message.len()).max(1) as u64);
     let began = Instant::now();
     let mut messages = 0;
@@ -197,8 +197,8 @@ fn send_for(end: &mut impl Push, message: &mut [u8], first: u64, time: Duration)
 /// # Errors
 ///
 /// Those of `end`; [`Violation`], if a message arrives out of order.
-pub fn pull(end: &mut impl Pull, size: usize) -> Result<Measured> {
-    let contents = Contents::new(size);
+pub fn pull(end: &mut impl Puller, size: usize) -> Result<Measured> {
+    let contents = MessageContents::new(size);
     let warm_up = receive_until_mark(end, &contents, size, 0)?;
     let start = Moment::now();
     let messages = receive_until_mark(end, &contents, size, warm_up)?;
@@ -208,8 +208,8 @@ pub fn pull(end: &mut impl Pull, size: usize) -> Result<Measured> {
 
 /// Receives messages, the first of which is number `first`, and returns how many there were.
 fn receive_until_mark(
-    end: &mut impl Pull,
-    contents: &Contents,
+    end: &mut impl Puller,
+    contents: &MessageContents,
     size: usize,
     first: u64,
 ) -> Result<u64> {
@@ -255,7 +255,7 @@ mod tests {
         }
     }
 
-    impl Request for Channels {
+    impl Requester for Channels {
         fn set(&mut self, message: &[u8]) {
             self.message = message.to_vec();
         }
@@ -270,7 +270,7 @@ mod tests {
         }
     }
 
-    impl Reply for Channels {
+    impl Replier for Channels {
         fn answer(&mut self) -> Result<usize> {
             self.receive()?;
             let length = self.message.len();
@@ -279,13 +279,13 @@ mod tests {
         }
     }
 
-    impl Push for Channels {
+    impl Pusher for Channels {
         fn push(&mut self, message: &[u8]) -> Result<()> {
             Ok(self.out.send(message.to_vec())?)
         }
     }
 
-    impl Pull for Channels {
+    impl Puller for Channels {
         fn pull(&mut self) -> Result<&[u8]> {
             self.receive()?;
             Ok(&self.message)
@@ -342,7 +342,7 @@ mod tests {
     fn a_damaged_message_is_a_violation() {
         for damage in [(3, 999), (CHECKED + 1, 0), (SHARE, 8), (SHARE, 999)] {
             let (mut here, there) = pair();
-            let contents = Contents::new(1000);
+            let contents = MessageContents::new(1000);
             for number in 0..=SHARE {
                 let mut message = contents.message(number.min(CHECKED - 1));
                 renumber(&mut message, number);
@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn messages_that_are_lost_or_of_another_size_are_a_violation() {
-        let contents = Contents::new(7);
+        let contents = MessageContents::new(7);
         for wrong in [contents.message(1), vec![0; 5]] {
             let (mut here, mut there) = pair();
             here.push(&wrong).unwrap();

@@ -20,13 +20,13 @@ use anyhow::{Context as _, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub use contents::{Contents, Journey, SHARE, Violation, digest, renumber};
+pub use contents::{Journey, MessageContents, SHARE, Violation, answer, digest, renumber};
 pub use file::{CHUNK, Header, create, transfer, verify};
-pub use latencies::{Latencies, Turn, join, repeat};
-pub use measure::{Measured, Pull, Push, Reply, Request, pull, push, reply, request};
+pub use latencies::{Iteration, Latencies, join, repeat};
+pub use measure::{Measured, Puller, Pusher, Replier, Requester, pull, push, reply, request};
 pub use order::{
-    Ask, Check, Drive, Hub, Kind, Member, Model, Modelled, Reading, SERVICES, TOPICS, Test, answer,
-    subscribed,
+    Ask, Check, Drive, Hub, Member, MessagePattern, MessagingTest, Model, Modelled, SERVICES,
+    TOPICS, TestReading, subscribed,
 };
 
 /// How long a program waits for the others before it gives up: far longer than needed on a loaded

@@ -12,7 +12,7 @@ use crate::launch::Traffic;
 /// How two ends exchange messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum MessagePattern {
     /// One end requests, the other one replies with the same message.
     RequestReply,
     /// One end sends, the other one receives.
@@ -21,16 +21,16 @@ pub enum Kind {
 
 /// A test of messages between two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Test {
+pub struct MessagingTest {
     /// How messages are exchanged.
-    pub kind: Kind,
+    pub kind: MessagePattern,
     /// Bytes of each message, at least 1.
     pub size: usize,
     /// Duration.
     pub milliseconds: u64,
 }
 
-impl Test {
+impl MessagingTest {
     /// Duration.
     #[must_use]
     pub fn time(&self) -> Duration {
@@ -43,7 +43,7 @@ impl Test {
 #[serde(rename_all = "kebab-case")]
 pub enum Ask {
     /// To get ready for a test. The answer is the address to connect to, if that is another one.
-    Begin(Test),
+    Begin(MessagingTest),
     /// For its measurement. The answer is a [`Measured`].
     Finish,
     /// To leave.
@@ -56,14 +56,14 @@ pub struct Drive {
     /// The address that the other end printed after `ready`.
     pub address: String,
     /// The tests to run, in this order.
-    pub tests: Vec<Test>,
+    pub tests: Vec<MessagingTest>,
 }
 
 /// A report of a test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Reading {
+pub struct TestReading {
     /// The test.
-    pub test: Test,
+    pub test: MessagingTest,
     /// Measurement of the end that requests or sends.
     pub sender: Measured,
     /// Measurement of the end that replies or receives.
@@ -73,15 +73,19 @@ pub struct Reading {
     pub traffic: Option<Traffic>,
 }
 
-impl Reading {
+impl TestReading {
     /// The reading of the two ends of a test.
     ///
     /// # Errors
     ///
     /// [`Violation`], if messages that were sent did not arrive, or others did.
-    pub fn of(test: Test, sender: Measured, receiver: Measured) -> Result<Self, Violation> {
+    pub fn of(
+        test: MessagingTest,
+        sender: Measured,
+        receiver: Measured,
+    ) -> Result<Self, Violation> {
         let (sent, received) = (sender.messages, receiver.messages);
-        if test.kind == Kind::PushPull && sent != received {
+        if test.kind == MessagePattern::PushPull && sent != received {
             let size = test.size;
             return Err(Violation(format!(
                 "{sent} messages of {size} bytes were sent, {received} arrived"
@@ -94,8 +98,8 @@ impl Reading {
     #[must_use]
     pub fn measured(&self) -> &Measured {
         match self.test.kind {
-            Kind::RequestReply => &self.sender,
-            Kind::PushPull => &self.receiver,
+            MessagePattern::RequestReply => &self.sender,
+            MessagePattern::PushPull => &self.receiver,
         }
     }
 }
@@ -109,7 +113,7 @@ pub struct Modelled {
     pub p50_ns: u64,
     /// See `p50_ns`.
     pub p99_ns: u64,
-    /// See [`Reading::traffic`].
+    /// See [`TestReading::traffic`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Traffic>,
 }
@@ -210,24 +214,8 @@ impl Member {
     }
 }
 
-/// Names of the services of a broker; what each does is up to [`answer`].
+/// Names of the services of a broker; what each does is up to [`answer`](super::answer).
 pub const SERVICES: [&str; 3] = ["quote", "order", "audit"];
-
-/// Bytes of a message that [`answer`] changes, so that its work is the same for all sizes.
-const WORKED_ON: usize = 8;
-
-/// The answer of service (worker) `which` to a request (block): it adds a distance of its own to
-/// each of the first bytes, so that replies of one cannot be taken for those of another.
-pub fn answer(which: usize, message: &mut [u8]) {
-    let distance = which as u8 + 1;
-    message.iter_mut().take(WORKED_ON).for_each(|byte| *byte = byte.wrapping_add(distance));
-}
-
-/// Turns an answer of [`answer`] back into the request.
-pub(super) fn retrace(which: usize, message: &mut [u8]) {
-    let distance = which as u8 + 1;
-    message.iter_mut().take(WORKED_ON).for_each(|byte| *byte = byte.wrapping_sub(distance));
-}
 
 /// Number of topics of a publisher.
 pub const TOPICS: usize = 4;
@@ -240,6 +228,7 @@ pub fn subscribed(rank: usize, topic: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::contents::{answer, retrace};
     use super::*;
 
     #[test]

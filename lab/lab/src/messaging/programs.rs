@@ -4,15 +4,17 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use seekwire_testbed::{End, Side};
+use seekwire_testbed::{Side, TestHost};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Check, Drive, EXCHANGE_LIMIT, Hub, Member, Model, Modelled, Reading, Test};
+use super::{
+    Check, Drive, EXCHANGE_LIMIT, Hub, Member, MessagingTest, Model, Modelled, TestReading,
+};
 use crate::experiment::Context;
 use crate::launch::{Error, Finished, Mode, Program, Running, Traffic};
-use crate::network::hosts::{Hosts, Place};
-use crate::network::step::Step;
+use crate::network::hosts::{Hosts, ServerLocation};
+use crate::network::step::OffloadStep;
 use crate::schedule::Trial;
 
 /// File name of the programs over libzmq.
@@ -27,7 +29,7 @@ pub(crate) enum Library {
 
 /// The transport of the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Over {
+pub(crate) enum MessagingTransport {
     /// Loopback.
     Tcp,
     Ring,
@@ -36,22 +38,22 @@ pub(crate) enum Over {
     /// Memory of one process, of libzmq.
     Inproc,
     /// TCP between two namespaces.
-    Cable(Step),
+    Cable(OffloadStep),
 }
 
-/// A way to exchange messages.
+/// A variant of exchanging messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Way {
+pub(crate) struct MessagingVariant {
     pub(crate) name: &'static str,
     pub(crate) library: Library,
-    pub(crate) over: Over,
+    pub(crate) over: MessagingTransport,
 }
 
 /// The programs' locations, and their violations.
 pub(crate) struct Programs<'a, 'h> {
     context: &'a Context<'a>,
     zeromq: Result<PathBuf, String>,
-    /// The two hosts of [`Over::Cable`].
+    /// The two hosts of [`MessagingTransport::Cable`].
     hosts: Result<&'a Hosts<'h>, String>,
     /// Errors that programs found in messages.
     violations: RefCell<Vec<String>>,
@@ -77,50 +79,54 @@ impl<'a, 'h> Programs<'a, 'h> {
     /// Runs `tests` between two ends.
     pub(crate) fn two_ends(
         &self,
-        way: Way,
-        tests: Vec<Test>,
+        variant: MessagingVariant,
+        tests: Vec<MessagingTest>,
         trial: &mut Trial,
-    ) -> Result<Vec<Reading>> {
-        let place = tempfile::tempdir().context("cannot make a directory for a socket")?;
-        let finished = match way.over {
-            Over::Inproc => {
+    ) -> Result<Vec<TestReading>> {
+        let directory = tempfile::tempdir().context("cannot make a directory for a socket")?;
+        let finished = match variant.over {
+            MessagingTransport::Inproc => {
                 let order = Drive { address: "inproc://ends".to_owned(), tests };
-                self.program(way, "alone", &serde_json::to_string(&order)?)?
+                self.program(variant, "alone", &serde_json::to_string(&order)?)?
                     .run()
                     .map_err(|error| self.heard(error))?
             }
             _ => {
-                let (near, far) = self.ends(way)?;
-                let server =
-                    start(far, self.program(way, "serve", &address(way, far, place.path()))?)?;
+                let (near, far) = self.ends(variant)?;
+                let server = start(
+                    far,
+                    self.program(variant, "serve", &address(variant, far, directory.path()))?,
+                )?;
                 let order = Drive { address: ready(&server)?, tests };
-                let client =
-                    start(near, self.program(way, "request", &serde_json::to_string(&order)?)?)?;
+                let client = start(
+                    near,
+                    self.program(variant, "request", &serde_json::to_string(&order)?)?,
+                )?;
                 self.collect(client, vec![server])?
             }
         };
-        let readings: Vec<Reading> = parse(&finished.stdout)?;
+        let readings: Vec<TestReading> = parse(&finished.stdout)?;
         let own = readings.iter().filter_map(|reading| reading.traffic);
-        self.count(way, trial, finished.traffic, own)?;
+        self.count(variant, trial, finished.traffic, own)?;
         Ok(readings)
     }
 
     /// Runs a model.
     pub(crate) fn model(
         &self,
-        way: Way,
+        variant: MessagingVariant,
         hub: &Hub,
         file: &Path,
         trial: &mut Trial,
     ) -> Result<Modelled> {
-        let place = tempfile::tempdir().context("cannot make a directory for a socket")?;
-        let (near, far) = self.ends(way)?;
+        let directory = tempfile::tempdir().context("cannot make a directory for a socket")?;
+        let (near, far) = self.ends(variant)?;
         let hub = Hub {
-            address: address(way, far, place.path()),
-            directory: place.path().to_owned(),
+            address: address(variant, far, directory.path()),
+            directory: directory.path().to_owned(),
             ..hub.clone()
         };
-        let center = start(far, self.program(way, "hub", &serde_json::to_string(&hub)?)?)?;
+        let center = start(far, self.program(variant, "hub", &serde_json::to_string(&hub)?)?)?;
         let Hub { model, members, clients, size, milliseconds, .. } = hub;
         let address = ready(&center)?;
         let file = file.to_owned();
@@ -128,7 +134,7 @@ impl<'a, 'h> Programs<'a, 'h> {
             Member { model, address, rank: 0, clients: 0, members, size, milliseconds, file };
         let member = |rank, clients| -> Result<Running> {
             let order = Member { rank, clients, ..member.clone() };
-            start(near, self.program(way, "member", &serde_json::to_string(&order)?)?)
+            start(near, self.program(variant, "member", &serde_json::to_string(&order)?)?)
         };
         let mut others = (0..members).map(|rank| member(rank, 0)).collect::<Result<Vec<_>>>()?;
         let reporter = match model {
@@ -145,22 +151,22 @@ impl<'a, 'h> Programs<'a, 'h> {
         };
         let finished = self.collect(reporter, others)?;
         let modelled: Modelled = parse(&finished.stdout)?.pop().context("nothing was reported")?;
-        self.count(way, trial, finished.traffic, modelled.traffic)?;
+        self.count(variant, trial, finished.traffic, modelled.traffic)?;
         Ok(modelled)
     }
 
-    fn program(&self, way: Way, role: &str, order: &str) -> Result<Program> {
-        let mode = match (way.library, way.over) {
-            (Library::Zeromq, Over::Ring) => self.context.accelerated()?,
-            (Library::Mailbox, Over::Ring) => self.context.linked(),
+    fn program(&self, variant: MessagingVariant, role: &str, order: &str) -> Result<Program> {
+        let mode = match (variant.library, variant.over) {
+            (Library::Zeromq, MessagingTransport::Ring) => self.context.accelerated()?,
+            (Library::Mailbox, MessagingTransport::Ring) => self.context.linked(),
             _ => Mode::Plain,
         };
-        let program = match way.library {
+        let program = match variant.library {
             Library::Zeromq => {
                 Program::new(self.zeromq.as_ref().map_err(|why| anyhow!("{why}"))?, &mode)
             }
             Library::Mailbox => {
-                let carrier = if way.over == Over::Ring { "ring" } else { "tcp" };
+                let carrier = if variant.over == MessagingTransport::Ring { "ring" } else { "tcp" };
                 Program::role(self.context.peer()?, &mode).args(["mailbox", carrier])
             }
         };
@@ -168,10 +174,13 @@ impl<'a, 'h> Programs<'a, 'h> {
     }
 
     /// Where clients and servers are started; `None`: here.
-    fn ends(&self, way: Way) -> Result<(Option<&'a End>, Option<&'a End>)> {
-        let Over::Cable(step) = way.over else { return Ok((None, None)) };
+    fn ends(
+        &self,
+        variant: MessagingVariant,
+    ) -> Result<(Option<&'a TestHost>, Option<&'a TestHost>)> {
+        let MessagingTransport::Cable(step) = variant.over else { return Ok((None, None)) };
         let hosts = *self.hosts.as_ref().map_err(|why| anyhow!("{why}"))?;
-        let Place::Namespaces(testbed) = *hosts.place() else {
+        let ServerLocation::Namespaces(testbed) = *hosts.location() else {
             bail!("the two hosts are not namespaces")
         };
         hosts.set(step)?;
@@ -215,7 +224,7 @@ impl<'a, 'h> Programs<'a, 'h> {
     /// Counts bytes by carrier, and makes sure that a ring was used where it should be.
     fn count(
         &self,
-        way: Way,
+        variant: MessagingVariant,
         trial: &mut Trial,
         library: Option<Traffic>,
         own: impl IntoIterator<Item = Traffic>,
@@ -226,7 +235,7 @@ impl<'a, 'h> Programs<'a, 'h> {
         }
         trial.count(total);
         // A warm-up may end before the ends have found each other.
-        if way.over == Over::Ring && !trial.is_warm_up() {
+        if variant.over == MessagingTransport::Ring && !trial.is_warm_up() {
             let Traffic { ring, tcp, .. } =
                 total.context("the bytes of the ring were not counted")?;
             // A sender that does not block leaves a ring that is full of small messages until the
@@ -241,7 +250,7 @@ impl<'a, 'h> Programs<'a, 'h> {
 /// `../lib/seekwire` of its directory (as installed).
 pub(crate) fn over_zeromq(command: &Path) -> Result<PathBuf, String> {
     let beside = command.parent().unwrap_or(Path::new("."));
-    let candidates = ["", "../lib/seekwire"].map(|place| beside.join(place).join(ZEROMQ));
+    let candidates = ["", "../lib/seekwire"].map(|relative| beside.join(relative).join(ZEROMQ));
     candidates.iter().find(|path| path.is_file()).cloned().ok_or_else(|| {
         let looked_at = candidates.map(|path| path.display().to_string()).join(", ");
         format!(
@@ -252,16 +261,18 @@ pub(crate) fn over_zeromq(command: &Path) -> Result<PathBuf, String> {
 }
 
 /// The address of the end that others connect to, in the format of its library.
-fn address(way: Way, end: Option<&End>, place: &Path) -> String {
+fn address(variant: MessagingVariant, end: Option<&TestHost>, directory: &Path) -> String {
     let host = end.map_or_else(|| "127.0.0.1".to_owned(), |end| end.address().to_string());
-    match (way.library, way.over) {
+    match (variant.library, variant.over) {
         (Library::Mailbox, _) => format!("{host}:0"),
-        (Library::Zeromq, Over::Ipc) => format!("ipc://{}", place.join("ends").display()),
+        (Library::Zeromq, MessagingTransport::Ipc) => {
+            format!("ipc://{}", directory.join("ends").display())
+        }
         (Library::Zeromq, _) => format!("tcp://{host}:*"),
     }
 }
 
-fn start(end: Option<&End>, program: Program) -> Result<Running> {
+fn start(end: Option<&TestHost>, program: Program) -> Result<Running> {
     Ok(match end {
         Some(end) => end.run(|| program.start())??,
         None => program.start()?,

@@ -5,11 +5,11 @@ use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use seekwire_nic::{Kernel, Plan, Report, Session, Store, Terms, Verdict};
-use seekwire_testbed::{End, Side, Testbed};
+use seekwire_nic::{ChangeResult, Kernel, Plan, Report, Session, Store, Terms};
+use seekwire_testbed::{Side, TestHost, Testbed};
 
-use super::options::Options;
-use super::step::Step;
+use super::options::NetworkOptions;
+use super::step::OffloadStep;
 use crate::launch::interrupt::{self, Obligation};
 
 /// The congestion control in our namespaces for programs that choose none: BBR's pacing timers
@@ -18,20 +18,20 @@ const CONGESTION: [&str; 2] = ["cubic", "reno"];
 
 /// The two hosts, while this process may set their interfaces.
 pub(crate) struct Hosts<'a> {
-    place: Place<'a>,
-    set: RefCell<Box<dyn FnMut(Step) -> Result<()> + 'a>>,
+    location: ServerLocation<'a>,
+    set: RefCell<Box<dyn FnMut(OffloadStep) -> Result<()> + 'a>>,
 }
 
 /// Where the server is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Place<'a> {
+pub(crate) enum ServerLocation<'a> {
     Namespaces(&'a Testbed),
-    Peer(&'a Peer),
+    Peer(&'a RemoteHost),
 }
 
 /// Another host, and how it is reached.
 #[derive(Clone, Debug)]
-pub(crate) struct Peer {
+pub(crate) struct RemoteHost {
     /// As the user names it.
     pub(crate) name: String,
     pub(crate) address: SocketAddr,
@@ -52,7 +52,7 @@ impl Hosts<'_> {
     /// If no namespaces can be made, or the interface may not be changed; the error of `work`;
     /// settings that could not be restored.
     pub(crate) fn with<T>(
-        options: &Options,
+        options: &NetworkOptions,
         work: impl FnOnce(&Hosts<'_>) -> Result<T>,
     ) -> Result<T> {
         match &options.peer {
@@ -72,16 +72,19 @@ impl Hosts<'_> {
             }
             Ok(())
         };
-        work(&Hosts { place: Place::Namespaces(&testbed), set: RefCell::new(Box::new(set)) })
+        work(&Hosts {
+            location: ServerLocation::Namespaces(&testbed),
+            set: RefCell::new(Box::new(set)),
+        })
     }
 
     fn with_peer<T>(
         peer: &str,
-        options: &Options,
+        options: &NetworkOptions,
         work: impl FnOnce(&Hosts<'_>) -> Result<T>,
     ) -> Result<T> {
         let mut kernel = Kernel::open()?;
-        let (interface, address) = find_way(&mut kernel, peer, options.interface.as_deref())?;
+        let (interface, address) = find_route(&mut kernel, peer, options.interface.as_deref())?;
         // Before anything is changed.
         greet("--peer", peer, address)?;
         let weak = match &options.weak_peer {
@@ -97,11 +100,16 @@ impl Hosts<'_> {
         let _obligation = Obligation::take();
         let session = RefCell::new(Session::begin(&mut kernel, &store, &interface, terms)?);
         let speed_mbps = session.borrow_mut().now()?.speed_mbps;
-        let peer =
-            Peer { name: peer.to_owned(), address, weak, interface: interface.clone(), speed_mbps };
+        let peer = RemoteHost {
+            name: peer.to_owned(),
+            address,
+            weak,
+            interface: interface.clone(),
+            speed_mbps,
+        };
         let worked = {
             let set = |step| apply(&mut session.borrow_mut(), &interface, step);
-            work(&Hosts { place: Place::Peer(&peer), set: RefCell::new(Box::new(set)) })
+            work(&Hosts { location: ServerLocation::Peer(&peer), set: RefCell::new(Box::new(set)) })
         };
         let not_back = match session.into_inner().end() {
             Ok(back) if back.as_ref().is_none_or(Report::is_complete) => return worked,
@@ -121,19 +129,19 @@ impl Hosts<'_> {
     }
 
     /// Sets the interfaces: both in namespaces, else that of this host.
-    pub(crate) fn set(&self, step: Step) -> Result<()> {
+    pub(crate) fn set(&self, step: OffloadStep) -> Result<()> {
         (self.set.borrow_mut())(step)
     }
 
-    pub(crate) fn place(&self) -> &Place<'_> {
-        &self.place
+    pub(crate) fn location(&self) -> &ServerLocation<'_> {
+        &self.location
     }
 
     /// Number of hosts whose load can be measured.
     pub(crate) fn count(&self) -> usize {
-        match self.place {
-            Place::Namespaces(_) => 1,
-            Place::Peer(_) => 2,
+        match self.location {
+            ServerLocation::Namespaces(_) => 1,
+            ServerLocation::Peer(_) => 2,
         }
     }
 }
@@ -168,7 +176,7 @@ fn choose_congestion() {
 }
 
 /// Sets the interface in the namespace of `end`.
-fn set(end: &End, store: &Store, step: Step) -> Result<()> {
+fn set(end: &TestHost, store: &Store, step: OffloadStep) -> Result<()> {
     let mut kernel = Kernel::open()?;
     let terms = Terms { hold: false, default_route: true };
     let mut session = Session::begin(&mut kernel, store, end.interface(), terms)?;
@@ -177,7 +185,7 @@ fn set(end: &End, store: &Store, step: Step) -> Result<()> {
     Ok(())
 }
 
-fn apply(session: &mut Session<'_>, interface: &str, step: Step) -> Result<()> {
+fn apply(session: &mut Session<'_>, interface: &str, step: OffloadStep) -> Result<()> {
     let now = session.now()?;
     let plan = Plan::new(&now, &step.settings(&now))?;
     if plan.is_idle() {
@@ -191,10 +199,10 @@ fn apply(session: &mut Session<'_>, interface: &str, step: Step) -> Result<()> {
         .outcomes
         .iter()
         .filter_map(|outcome| match &outcome.result {
-            Verdict::Refused(reason) => {
+            ChangeResult::Refused(reason) => {
                 Some(format!("{}={}: {reason}", outcome.key, outcome.target))
             }
-            Verdict::Fixed => Some(format!("{} cannot be {}", outcome.key, outcome.target)),
+            ChangeResult::Fixed => Some(format!("{} cannot be {}", outcome.key, outcome.target)),
             _ => None,
         })
         .collect();
@@ -203,17 +211,17 @@ fn apply(session: &mut Session<'_>, interface: &str, step: Step) -> Result<()> {
 
 /// The interface to set, and the first address of the peer that is reached through it; if none is
 /// named, the first one through which the peer is reached.
-fn find_way(
+fn find_route(
     kernel: &mut Kernel,
     peer: &str,
     interface: Option<&str>,
 ) -> Result<(String, SocketAddr)> {
     let Some(interface) = interface else {
         let address = resolve("--peer", peer)?[0];
-        let found = kernel.interfaces_towards(address.ip())?.into_iter().next();
+        let interface = kernel.interfaces_towards(address.ip())?.into_iter().next();
         let unknown =
             || format!("cannot tell which interface leads to {address}; name it with --iface");
-        return Ok((found.with_context(unknown)?, address));
+        return Ok((interface.with_context(unknown)?, address));
     };
     // It may have another name there.
     let interface = kernel.interface(interface)?.name;
@@ -225,7 +233,7 @@ fn find_way(
 fn behind(kernel: &mut Kernel, interface: &str, option: &str, peer: &str) -> Result<SocketAddr> {
     let mut failure = None;
     for address in resolve(option, peer)? {
-        match kernel.check_way(interface, address.ip()) {
+        match kernel.check_route(interface, address.ip()) {
             Ok(()) => return Ok(address),
             Err(error) => failure = failure.or(Some(error)),
         }
@@ -235,9 +243,11 @@ fn behind(kernel: &mut Kernel, interface: &str, option: &str, peer: &str) -> Res
 
 /// The addresses of `HOST` or `HOST:PORT`, at least one.
 fn resolve(option: &str, peer: &str) -> Result<Vec<SocketAddr>> {
-    let found = peer.to_socket_addrs().or_else(|_| (peer, seekwire_gauge::PORT).to_socket_addrs());
-    let found: Vec<_> = found.with_context(|| format!("{option} {peer}: no such host"))?.collect();
-    if found.is_empty() { Err(no_address(option, peer)) } else { Ok(found) }
+    let addresses =
+        peer.to_socket_addrs().or_else(|_| (peer, seekwire_gauge::PORT).to_socket_addrs());
+    let addresses: Vec<_> =
+        addresses.with_context(|| format!("{option} {peer}: no such host"))?.collect();
+    if addresses.is_empty() { Err(no_address(option, peer)) } else { Ok(addresses) }
 }
 
 fn no_address(option: &str, peer: &str) -> anyhow::Error {
@@ -273,18 +283,25 @@ mod tests {
     #[test]
     fn namespaces_take_every_step() {
         let tried = Hosts::with_namespaces(|hosts| {
-            let Place::Namespaces(testbed) = hosts.place() else { panic!("these are namespaces") };
-            for step in Step::ALL.into_iter().chain([Step::Off]) {
+            let ServerLocation::Namespaces(testbed) = hosts.location() else {
+                panic!("these are namespaces")
+            };
+            for step in OffloadStep::ALL.into_iter().chain([OffloadStep::Off]) {
                 hosts.set(step)?;
                 for end in [Side::Near, Side::Far].map(|side| testbed.end(side)) {
                     let read = || Kernel::open()?.interface(end.interface());
                     let interface = end.run(read)??;
                     let is_on =
                         |name: &str| interface.feature(name).is_some_and(|feature| feature.active);
-                    let found = ["rx-checksum", "tx-tcp-segmentation", "rx-gro"].map(is_on);
-                    let checksums = step != Step::Off;
-                    let segmentation = [Step::Segmentation, Step::Joining].contains(&step);
-                    assert_eq!(found, [checksums, segmentation, step == Step::Joining], "{step:?}");
+                    let offloads = ["rx-checksum", "tx-tcp-segmentation", "rx-gro"].map(is_on);
+                    let checksums = step != OffloadStep::Off;
+                    let segmentation =
+                        [OffloadStep::Segmentation, OffloadStep::Joining].contains(&step);
+                    assert_eq!(
+                        offloads,
+                        [checksums, segmentation, step == OffloadStep::Joining],
+                        "{step:?}"
+                    );
                 }
             }
             Ok(())

@@ -14,7 +14,7 @@ use seekwire_link::{Access, Link, Map, map};
 use seekwire_testbed::{Side, Testbed};
 use tempfile::{NamedTempFile, TempDir};
 
-use crate::bench::Places;
+use crate::bench::LinkedHosts;
 use crate::launch::Registry;
 
 /// The name of the link in both maps.
@@ -62,9 +62,9 @@ impl Machines {
         Ok(Self { testbed, near, far, _region: region })
     }
 
-    /// For programs that are to meet over the link.
-    pub(crate) fn places(&self) -> Places {
-        Places {
+    /// For programs that are to connect over the link.
+    pub(crate) fn linked_hosts(&self) -> LinkedHosts {
+        LinkedHosts {
             testbed: Arc::clone(&self.testbed),
             near: self.near.variables(),
             far: self.far.variables(),

@@ -2,19 +2,19 @@
 //! between runs.
 //!
 //! ```text
-//!   step      which offloads are on, in steps from none to all
-//!   hosts     where the two ends are, and how their interfaces are set
-//!   options   which hosts these are
-//!   ends      the processes at both ends, and the tests that they run
-//!   machines  two namespaces that share memory, as virtual machines do
-//!   others    iperf3, sockperf and qperf between the same hosts
+//!   step            which offloads are on, in steps from none to all
+//!   hosts           where the two ends are, and how their interfaces are set
+//!   options         which hosts these are
+//!   test_processes  the processes at both ends, and the tests that they run
+//!   machines        two namespaces that share memory, as virtual machines do
+//!   other_programs  iperf3, sockperf and qperf between the same hosts
 //! ```
 
-pub(crate) mod ends;
 pub(crate) mod hosts;
 pub(crate) mod machines;
+pub(crate) mod test_processes;
 pub use seekwire_harness::network as options;
-pub(crate) mod others;
+pub(crate) mod other_programs;
 pub(crate) mod step;
 
 use std::net::SocketAddr;
@@ -22,43 +22,33 @@ use std::net::SocketAddr;
 use seekwire_gauge::{Load, Test};
 use serde::{Deserialize, Serialize};
 
-use crate::record::{Better, Metric};
+use crate::record::Metric;
 
 /// Rate of requests, turned into a time: 1 / (2 × rate).
-pub(crate) const LATENCY: Metric =
-    Metric { name: "one-way latency", unit: "µs", better: Better::Lower };
+pub(crate) const LATENCY: Metric = Metric::lower("one-way latency", "µs");
 pub(crate) const ROUND_TRIP: [Metric; 3] = [
-    Metric { name: "round trip p50", unit: "µs", better: Better::Lower },
-    Metric { name: "round trip p99", unit: "µs", better: Better::Lower },
-    Metric { name: "round trip p99.9", unit: "µs", better: Better::Lower },
+    Metric::lower("round trip p50", "µs"),
+    Metric::lower("round trip p99", "µs"),
+    Metric::lower("round trip p99.9", "µs"),
 ];
 /// Half of the median round trip.
-pub(crate) const ONE_WAY: Metric =
-    Metric { name: "one-way latency, p50", unit: "µs", better: Better::Lower };
-pub(crate) const THROUGHPUT: Metric =
-    Metric { name: "throughput", unit: "Mb/s", better: Better::Higher };
+pub(crate) const ONE_WAY: Metric = Metric::lower("one-way latency, p50", "µs");
+pub(crate) const THROUGHPUT: Metric = Metric::higher("throughput", "Mb/s");
 /// Load of the processors of both hosts, or of the one that both ends are on; 100 % is one of them.
 /// It exceeds the sum of its parts, which are counted at ticks.
-pub(crate) const CPU: Metric = Metric { name: "CPU load", unit: "%", better: Better::Lower };
-pub(crate) const CPU_USER: Metric =
-    Metric { name: "CPU load, user", unit: "%", better: Better::Lower };
-pub(crate) const CPU_SYSTEM: Metric =
-    Metric { name: "CPU load, system", unit: "%", better: Better::Lower };
-pub(crate) const CPU_SOFTIRQ: Metric =
-    Metric { name: "CPU load, softirq", unit: "%", better: Better::Lower };
+pub(crate) const CPU: Metric = Metric::lower("CPU load", "%");
+pub(crate) const CPU_USER: Metric = Metric::lower("CPU load, user", "%");
+pub(crate) const CPU_SYSTEM: Metric = Metric::lower("CPU load, system", "%");
+pub(crate) const CPU_SOFTIRQ: Metric = Metric::lower("CPU load, softirq", "%");
 /// The parts of [`CPU`], by name.
 pub(crate) const CPU_PARTS: [(&str, Metric); 3] =
     [("user", CPU_USER), ("system", CPU_SYSTEM), ("softirq", CPU_SOFTIRQ)];
 /// The rest of [`CPU`] that is in none of its parts: work between two ticks, and time charged to no
 /// process.
-pub(crate) const CPU_REST: Metric =
-    Metric { name: "CPU load, in no tick", unit: "%", better: Better::Lower };
+pub(crate) const CPU_REST: Metric = Metric::lower("CPU load, in no tick", "%");
 /// Load of the host that has less left, in percent of all its processors.
-pub(crate) const BUSIEST: Metric = Metric {
-    name: "CPU load of the busier host",
-    unit: "% of its processors",
-    better: Better::Lower,
-};
+pub(crate) const BUSIEST: Metric =
+    Metric::lower("CPU load of the busier host", "% of its processors");
 /// [`CPU`] and its parts of this host and of the other one, where there are two.
 pub(crate) const OF_HOST: [[Metric; 5]; 2] = [
     of_host([
@@ -77,25 +67,23 @@ pub(crate) const OF_HOST: [[Metric; 5]; 2] = [
     ]),
 ];
 /// CPU time of one process (getrusage).
-pub(crate) const CLIENT: Metric =
-    Metric { name: "CPU of the client", unit: "%", better: Better::Lower };
-pub(crate) const SERVER: Metric =
-    Metric { name: "CPU of the server", unit: "%", better: Better::Lower };
+pub(crate) const CLIENT: Metric = Metric::lower("CPU of the client", "%");
+pub(crate) const SERVER: Metric = Metric::lower("CPU of the server", "%");
 /// The same in user mode and in the kernel.
 pub(crate) const OF_CLIENT: [Metric; 2] = [
-    Metric { name: "CPU of the client, user", unit: "%", better: Better::Lower },
-    Metric { name: "CPU of the client, system", unit: "%", better: Better::Lower },
+    Metric::lower("CPU of the client, user", "%"),
+    Metric::lower("CPU of the client, system", "%"),
 ];
 pub(crate) const OF_SERVER: [Metric; 2] = [
-    Metric { name: "CPU of the server, user", unit: "%", better: Better::Lower },
-    Metric { name: "CPU of the server, system", unit: "%", better: Better::Lower },
+    Metric::lower("CPU of the server, user", "%"),
+    Metric::lower("CPU of the server, system", "%"),
 ];
 /// [`CPU`] for each byte.
-pub(crate) const EFFORT: Metric = Metric { name: "CPU time", unit: "s/GB", better: Better::Lower };
+pub(crate) const EFFORT: Metric = Metric::lower("CPU time", "s/GB");
 
 /// A test for a `gauge-drive` peer, one line of JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Order {
+pub(crate) struct GaugeOrder {
     pub(crate) turn: u64,
     pub(crate) server: SocketAddr,
     pub(crate) test: Test,
@@ -103,14 +91,14 @@ pub(crate) struct Order {
 
 /// Its answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Done {
+pub(crate) struct GaugeResult {
     pub(crate) turn: u64,
-    pub(crate) outcome: Result<Measured, String>,
+    pub(crate) outcome: Result<GaugeReading, String>,
 }
 
 /// The part of a reading that the laboratory needs.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Measured {
+pub(crate) struct GaugeReading {
     pub(crate) seconds: f64,
     /// Bytes of messages, in one direction.
     pub(crate) bytes: u64,
@@ -124,7 +112,7 @@ pub(crate) struct Measured {
     pub(crate) remote: Load,
 }
 
-impl Measured {
+impl GaugeReading {
     /// Bits of messages, in one direction.
     pub(crate) fn bits_per_second(&self) -> f64 {
         self.bytes as f64 * 8.0 / self.seconds
@@ -157,7 +145,7 @@ impl Measured {
             let [(_, busy), ..] = load;
             readings.extend(load);
             readings.push((CPU_REST, rest(&load)));
-            let busiest = machines.iter().map(seekwire_gauge::Machine::busy).fold(0.0, f64::max);
+            let busiest = machines.iter().map(seekwire_gauge::CpuTimes::busy).fold(0.0, f64::max);
             readings.push((BUSIEST, 100.0 * busiest));
             if is_stream {
                 readings.push((EFFORT, busy / 100.0 * self.seconds / (self.bytes as f64 / 1e9)));
@@ -182,7 +170,7 @@ const fn of_host(names: [&'static str; 5]) -> [Metric; 5] {
 }
 
 const fn metric(name: &'static str) -> Metric {
-    Metric { name, unit: "%", better: Better::Lower }
+    Metric::lower(name, "%")
 }
 
 /// The rest of the load that is in no part. Ticks may count more than the clock does.
@@ -191,12 +179,12 @@ fn rest([(_, busy), parts @ ..]: &[(Metric, f64); 4]) -> f64 {
 }
 
 /// Load of the processors of these hosts together.
-pub(crate) fn of_machines(machines: &[seekwire_gauge::Machine]) -> [(Metric, f64); 4] {
-    let sum = |of: fn(&seekwire_gauge::Machine) -> f64| -> f64 {
+pub(crate) fn of_machines(machines: &[seekwire_gauge::CpuTimes]) -> [(Metric, f64); 4] {
+    let sum = |of: fn(&seekwire_gauge::CpuTimes) -> f64| -> f64 {
         machines.iter().map(|machine| 100.0 * of(machine) * f64::from(machine.cpus)).sum()
     };
     [
-        (CPU, sum(seekwire_gauge::Machine::busy)),
+        (CPU, sum(seekwire_gauge::CpuTimes::busy)),
         (CPU_USER, sum(|machine| machine.user)),
         (CPU_SYSTEM, sum(|machine| machine.system)),
         (CPU_SOFTIRQ, sum(|machine| machine.softirq)),
@@ -207,8 +195,8 @@ pub(crate) fn of_machines(machines: &[seekwire_gauge::Machine]) -> [(Metric, f64
 mod tests {
     use super::*;
 
-    fn measured(round_trip_us: [Option<f64>; 3]) -> Measured {
-        let machine = seekwire_gauge::Machine {
+    fn measured(round_trip_us: [Option<f64>; 3]) -> GaugeReading {
+        let machine = seekwire_gauge::CpuTimes {
             user: 0.1,
             system: 0.3,
             softirq: 0.1,
@@ -217,7 +205,7 @@ mod tests {
             cpus: 2,
         };
         let load = Load { seconds: 2.0, user: 0.2, system: 0.4, machine: Some(machine) };
-        Measured {
+        GaugeReading {
             seconds: 2.0,
             bytes: 1_000_000_000,
             rate: 10_000.0,
@@ -225,7 +213,7 @@ mod tests {
             one_way_p50_us: round_trip_us[0].map(|time| time / 2.0),
             local: load,
             remote: Load {
-                machine: Some(seekwire_gauge::Machine { idle: 0.0, ..machine }),
+                machine: Some(seekwire_gauge::CpuTimes { idle: 0.0, ..machine }),
                 user: 0.1,
                 ..load
             },
@@ -274,14 +262,14 @@ mod tests {
     #[test]
     fn what_is_said_is_understood() {
         let test =
-            Test::new(seekwire_gauge::Kind::Stream, 64, std::time::Duration::from_millis(10));
-        let order = Order { turn: 7, server: "198.18.0.2:5".parse().unwrap(), test };
+            Test::new(seekwire_gauge::TestKind::Stream, 64, std::time::Duration::from_millis(10));
+        let order = GaugeOrder { turn: 7, server: "198.18.0.2:5".parse().unwrap(), test };
         let text = serde_json::to_string(&order).unwrap();
-        assert_eq!(serde_json::from_str::<Order>(&text).unwrap().test, order.test);
+        assert_eq!(serde_json::from_str::<GaugeOrder>(&text).unwrap().test, order.test);
         for outcome in [Ok(measured([None; 3])), Err("it has gone".to_owned())] {
-            let text = serde_json::to_string(&Done { turn: 7, outcome }).unwrap();
+            let text = serde_json::to_string(&GaugeResult { turn: 7, outcome }).unwrap();
             assert!(text.starts_with("{\"turn\":7,"), "{text}");
-            serde_json::from_str::<Done>(&text).unwrap();
+            serde_json::from_str::<GaugeResult>(&text).unwrap();
         }
     }
 }

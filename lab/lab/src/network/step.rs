@@ -5,7 +5,7 @@ use seekwire_nic::{Interface, Profile, Setting};
 
 /// The offloads that are on. Each step also has those of the preceding steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum OffloadStep {
     Off,
     Checksums,
     /// TSO, GSO and scatter-gather.
@@ -14,7 +14,7 @@ pub(crate) enum Step {
     Joining,
 }
 
-impl Step {
+impl OffloadStep {
     pub(crate) const ALL: [Self; 4] =
         [Self::Off, Self::Checksums, Self::Segmentation, Self::Joining];
 

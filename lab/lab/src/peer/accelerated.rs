@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use seekwire::Listener;
 
-use super::channel::{Channel, Copying, Stream, read_full};
+use super::channel::{Channel, Copying, SocketStream, read_full};
 use crate::launch::Traffic;
 
 /// Distance between the bytes that a receiver in place loads.
@@ -16,7 +16,7 @@ const CACHE_LINE: usize = 64;
 /// Messages that are copied into and out of the stream.
 pub(super) type Copied = Copying<seekwire::Stream>;
 
-impl Stream for seekwire::Stream {
+impl SocketStream for seekwire::Stream {
     type Listener = Listener;
 
     fn listen(address: SocketAddr) -> io::Result<(Listener, SocketAddr)> {
@@ -72,19 +72,19 @@ impl Channel for InPlace {
     type Listener = Listener;
 
     fn listen(address: SocketAddr) -> io::Result<(Listener, SocketAddr)> {
-        <seekwire::Stream as Stream>::listen(address)
+        <seekwire::Stream as SocketStream>::listen(address)
     }
 
     fn accept(listener: &Listener) -> io::Result<Self> {
-        Ok(Self::new(<seekwire::Stream as Stream>::accept(listener)?))
+        Ok(Self::new(<seekwire::Stream as SocketStream>::accept(listener)?))
     }
 
     fn connect(address: SocketAddr) -> io::Result<Self> {
-        Ok(Self::new(<seekwire::Stream as Stream>::connect(address)?))
+        Ok(Self::new(<seekwire::Stream as SocketStream>::connect(address)?))
     }
 
     fn set_nodelay(&self) -> io::Result<()> {
-        Stream::set_nodelay(&self.stream)
+        SocketStream::set_nodelay(&self.stream)
     }
 
     fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -132,10 +132,10 @@ impl Channel for InPlace {
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        Stream::finish(&self.stream)
+        SocketStream::finish(&self.stream)
     }
 
     fn traffic(&self) -> Option<Traffic> {
-        Stream::traffic(&self.stream)
+        SocketStream::traffic(&self.stream)
     }
 }

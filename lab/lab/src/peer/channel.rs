@@ -34,7 +34,7 @@ pub(super) trait Channel: Sized {
 }
 
 /// The part of a stream that [`Read`] and [`Write`] leave out.
-pub(super) trait Stream: Read + Write + Sized {
+pub(super) trait SocketStream: Read + Write + Sized {
     type Listener;
 
     fn listen(address: SocketAddr) -> io::Result<(Self::Listener, SocketAddr)>;
@@ -64,7 +64,7 @@ impl<S> Copying<S> {
     }
 }
 
-impl<S: Stream> Channel for Copying<S> {
+impl<S: SocketStream> Channel for Copying<S> {
     type Listener = S::Listener;
 
     fn listen(address: SocketAddr) -> io::Result<(Self::Listener, SocketAddr)> {
@@ -135,7 +135,7 @@ pub(super) fn read_full(stream: &mut impl Read, bytes: &mut [u8]) -> io::Result<
     Ok(true)
 }
 
-impl Stream for TcpStream {
+impl SocketStream for TcpStream {
     type Listener = TcpListener;
 
     fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {

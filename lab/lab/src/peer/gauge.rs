@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use anyhow::{Context as _, Result};
 use seekwire_gauge::{Client, Server};
 
-use crate::network::{Done, Measured, Order};
+use crate::network::{GaugeOrder, GaugeReading, GaugeResult};
 
 /// Serves at `address` until its standard input ends, and prints its port.
 pub(super) fn serve(address: Option<String>, announce: &mut impl Write) -> Result<()> {
@@ -36,16 +36,18 @@ pub(super) fn serve(address: Option<String>, announce: &mut impl Write) -> Resul
 /// Runs one test for each line, and prints the result.
 pub(super) fn drive(orders: impl BufRead, reports: &mut impl Write) -> Result<()> {
     for line in orders.lines() {
-        let order: Order = serde_json::from_str(&line?).context("not an order")?;
-        let done =
-            Done { turn: order.turn, outcome: run(&order).map_err(|error| error.to_string()) };
+        let order: GaugeOrder = serde_json::from_str(&line?).context("not an order")?;
+        let done = GaugeResult {
+            turn: order.turn,
+            outcome: run(&order).map_err(|error| error.to_string()),
+        };
         writeln!(reports, "{}", serde_json::to_string(&done)?)?;
         reports.flush()?;
     }
     Ok(())
 }
 
-fn run(order: &Order) -> Result<Measured, seekwire_gauge::Error> {
+fn run(order: &GaugeOrder) -> Result<GaugeReading, seekwire_gauge::Error> {
     // A connection for each test: a server does not wait through long pauses. The interface may
     // just have been changed, and its link still has to come up. ^C kills this process.
     let reading =
@@ -54,7 +56,7 @@ fn run(order: &Order) -> Result<Measured, seekwire_gauge::Error> {
         let histogram = reading.histogram.as_ref();
         histogram.map(|histogram| histogram.value_at_quantile(quantile) as f64 / 1e3)
     };
-    Ok(Measured {
+    Ok(GaugeReading {
         seconds: reading.seconds,
         bytes: reading.bytes,
         rate: reading.rate,
@@ -71,7 +73,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use seekwire_gauge::{Event, Kind, Test};
+    use seekwire_gauge::{Event, Test, TestKind};
 
     use super::*;
 
@@ -90,8 +92,8 @@ mod tests {
         let address = server.local_addr();
         let (sender, events) = channel();
         let tell = |event: Event<'_>| drop(sender.send(format!("{event:?}")));
-        let test = Test::new(Kind::Stream, 1000, Duration::from_millis(10));
-        let order = serde_json::to_string(&Order { turn: 1, server: address, test }).unwrap();
+        let test = Test::new(TestKind::Stream, 1000, Duration::from_millis(10));
+        let order = serde_json::to_string(&GaugeOrder { turn: 1, server: address, test }).unwrap();
         let mut reports = Vec::new();
         thread::scope(|scope| {
             let serving = scope.spawn(|| server.serve(tell));
@@ -100,7 +102,7 @@ mod tests {
             let (leave, left) = channel::<()>();
             let first = scope.spawn(move || {
                 let interrupted = || left.try_recv().is_ok();
-                let test = Test::new(Kind::Stream, 1000, Test::MAX_TIME);
+                let test = Test::new(TestKind::Stream, 1000, Test::MAX_TIME);
                 Client::of(address).run_unless(&test, &interrupted)
             });
             wait_for("Begun");
@@ -112,7 +114,7 @@ mod tests {
             drop(stop);
             serving.join().unwrap().unwrap();
         });
-        let done: Done = serde_json::from_slice(&reports).unwrap();
+        let done: GaugeResult = serde_json::from_slice(&reports).unwrap();
         assert!(done.outcome.unwrap().bytes > 0);
     }
 }

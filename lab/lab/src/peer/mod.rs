@@ -24,14 +24,14 @@
 
 mod accelerated;
 mod channel;
-mod drive;
+mod client;
 mod flow;
 mod gauge;
 mod messaging;
 mod options;
 mod pipeline;
-mod serve;
-mod wire;
+mod protocol;
+mod server;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -86,7 +86,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
 fn play<C: Channel>(options: Options) -> Result<()> {
     let mut stdout = std::io::stdout();
     match options.action {
-        Action::Serve => serve::listen::<C>(options.address, &mut stdout),
-        Action::Drive(tests) => drive::all::<C>(options.address, &tests, &mut stdout),
+        Action::Serve => server::listen::<C>(options.address, &mut stdout),
+        Action::Drive(tests) => client::all::<C>(options.address, &tests, &mut stdout),
     }
 }

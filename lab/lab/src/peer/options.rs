@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::wire::MAX_SIZE;
+use super::protocol::MAX_SIZE;
 use crate::bench::{Operation, Test};
 
 #[derive(Debug, PartialEq)]

@@ -1,12 +1,12 @@
 //! Reports of the programs of a pipeline, and how those of several processes become one.
 
-use serde::{Deserialize, Serialize};
+use std::path::Path;
 
-use super::{begin_memory, peak_memory, shared_memory};
+use serde::{Deserialize, Serialize};
 
 /// Work of one process, or of all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct PipelineReport {
     /// Blocks that the sink has received.
     #[serde(default)]
     pub blocks: u64,
@@ -80,7 +80,7 @@ impl Resident {
     }
 }
 
-impl Report {
+impl PipelineReport {
     /// Adds the report of another part of the pipeline.
     pub fn join(&mut self, other: Self) {
         self.blocks += other.blocks;
@@ -103,28 +103,60 @@ impl Report {
     }
 }
 
+/// A number in kB of /proc/self/status, in bytes.
+fn status(name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
+}
+
+/// Resident memory of this process, whose peak is counted from here on.
+fn begin_memory() -> Option<u64> {
+    // 5 resets the peak to the current size (proc_pid_clear_refs(5)).
+    let _ = std::fs::write(Path::new("/proc/self/clear_refs"), "5");
+    status("VmRSS")
+}
+
+/// The peak since then.
+fn peak_memory() -> Option<u64> {
+    status("VmHWM")
+}
+
+/// Shared memory of this process.
+fn shared_memory() -> Option<u64> {
+    status("RssShmem")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn memory_is_known() {
+        assert!(begin_memory().unwrap() > 0 && peak_memory().unwrap() > 0);
+    }
+
+    #[test]
     fn parts_become_a_whole() {
         let resident = |before, peak| Some(Resident { before, peak, shared: 5 });
-        let mut all =
-            Report { sums: [0, u64::MAX, 0], resident: resident(100, 150), ..Report::default() };
-        let other = Report {
+        let mut all = PipelineReport {
+            sums: [0, u64::MAX, 0],
+            resident: resident(100, 150),
+            ..PipelineReport::default()
+        };
+        let other = PipelineReport {
             blocks: 3,
             seconds: 0.5,
             sums: [1, 2, 3],
             p50_ns: Some(7),
             resident: resident(10, 90),
             held: Some(0.5),
-            ..Report::default()
+            ..PipelineReport::default()
         };
         all.join(other);
         assert_eq!((all.blocks, all.sums, all.p50_ns), (3, [1, 1, 3], Some(7)));
         assert_eq!(all.resident.unwrap().growth(), 75);
         let text = serde_json::to_string(&all).unwrap();
-        assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), all);
+        assert_eq!(serde_json::from_str::<PipelineReport>(&text).unwrap(), all);
     }
 }

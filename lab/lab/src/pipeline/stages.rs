@@ -4,7 +4,8 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::{CopyOfStep, Order, Report, now};
+use super::order::{PipelineOrder, now};
+use super::report::{CopyOfStep, PipelineReport};
 
 /// A source without an interval reads the clock once in this many blocks.
 const LOOK: u64 = 32;
@@ -13,16 +14,16 @@ const WORD: usize = 8;
 
 /// Makes blocks.
 #[derive(Debug)]
-pub struct Source {
-    order: Order,
+pub struct BlockSource {
+    order: PipelineOrder,
     next: u64,
     begun: u64,
 }
 
-impl Source {
+impl BlockSource {
     /// The time begins with the first block.
     #[must_use]
-    pub fn new(order: Order) -> Self {
+    pub fn new(order: PipelineOrder) -> Self {
         Self { order, next: 0, begun: 0 }
     }
 
@@ -67,22 +68,22 @@ impl Source {
 
 fn made(size: usize, number: u64, moment: u64) -> Vec<u8> {
     let mut block = vec![0; size];
-    for (place, word) in (0_u64..).zip(block.chunks_exact_mut(WORD)) {
-        word.copy_from_slice(&(number.wrapping_add(place)).to_ne_bytes());
+    for (index, word) in (0_u64..).zip(block.chunks_exact_mut(WORD)) {
+        word.copy_from_slice(&(number.wrapping_add(index)).to_ne_bytes());
     }
     block[WORD..2 * WORD].copy_from_slice(&moment.to_ne_bytes());
     block
 }
 
-fn word(block: &[u8], place: usize) -> u64 {
+fn word(block: &[u8], index: usize) -> u64 {
     let mut bytes = [0; WORD];
-    bytes.copy_from_slice(&block[place * WORD..][..WORD]);
+    bytes.copy_from_slice(&block[index * WORD..][..WORD]);
     u64::from_ne_bytes(bytes)
 }
 
 /// Whether it is a block of that order, and not another message over the same channel.
 #[must_use]
-pub fn is_block(block: &[u8], order: &Order) -> bool {
+pub fn is_block(block: &[u8], order: &PipelineOrder) -> bool {
     block.len() == order.size
 }
 
@@ -116,7 +117,7 @@ impl Copies {
 /// Work of a copy of a step.
 #[derive(Debug)]
 pub struct StepWork {
-    order: Order,
+    order: PipelineOrder,
     sum: u64,
     pauses: bool,
     copy: CopyOfStep,
@@ -125,15 +126,15 @@ pub struct StepWork {
 impl StepWork {
     /// `pauses`: this copy stops once, if the order requires it.
     #[must_use]
-    pub fn new(order: Order, pauses: bool) -> Self {
+    pub fn new(order: PipelineOrder, pauses: bool) -> Self {
         let pauses = pauses && order.pause_ms > 0;
         Self { order, sum: 0, pauses, copy: CopyOfStep::default() }
     }
 
     /// A copy of the second step, which only reads.
     #[must_use]
-    pub fn second(order: Order) -> Self {
-        Self::new(Order { service_ns: 0, pause_ms: 0, ..order }, false)
+    pub fn second(order: PipelineOrder) -> Self {
+        Self::new(PipelineOrder { service_ns: 0, pause_ms: 0, ..order }, false)
     }
 
     /// Reads a block, and takes its time.
@@ -159,8 +160,8 @@ impl StepWork {
 
     /// The report of its work, as step number 0 or 1.
     #[must_use]
-    pub fn report(&mut self, number: usize) -> Report {
-        let mut report = Report::default();
+    pub fn report(&mut self, number: usize) -> PipelineReport {
+        let mut report = PipelineReport::default();
         report.sums[number] = self.sum;
         if !self.copy.starts.is_empty() {
             report.copies.push(std::mem::take(&mut self.copy));
@@ -172,7 +173,7 @@ impl StepWork {
 /// Work of the sink.
 #[derive(Debug)]
 pub struct Sink {
-    order: Order,
+    order: PipelineOrder,
     blocks: u64,
     sum: u64,
     /// When block 0 was made.
@@ -185,7 +186,7 @@ pub struct Sink {
 impl Sink {
     /// A sink that has received nothing.
     #[must_use]
-    pub fn new(order: Order) -> Self {
+    pub fn new(order: PipelineOrder) -> Self {
         Self { order, blocks: 0, sum: 0, begun: 0, slow_until: 0, latencies: Vec::new() }
     }
 
@@ -221,14 +222,15 @@ impl Sink {
 
     /// The report after the last block.
     #[must_use]
-    pub fn report(&mut self) -> Report {
+    pub fn report(&mut self) -> PipelineReport {
         let seconds = now().saturating_sub(self.begun) as f64 / 1e9;
         self.latencies.sort_unstable();
         let quantile = |part: f64| {
             let last = self.latencies.len().checked_sub(1)?;
             Some(self.latencies[(part * last as f64) as usize])
         };
-        let mut report = Report { blocks: self.blocks, seconds, ..Report::default() };
+        let mut report =
+            PipelineReport { blocks: self.blocks, seconds, ..PipelineReport::default() };
         (report.p50_ns, report.p99_ns) = (quantile(0.5), quantile(0.99));
         report.sums[2] = self.sum;
         report

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 
 use super::page::outdated;
-use super::read::{Contents, Entry, Found};
+use super::read::{ResultContents, ResultEntry, ResultTree};
 use super::verdict::{badge, class};
 use super::{document, navigation};
 use crate::claim::Verdict;
@@ -15,8 +15,8 @@ use crate::report::parts::table;
 use crate::verdict::Overall;
 use crate::{demo, text};
 
-pub(super) fn html(found: &Found) -> String {
-    let readable: Vec<(&Entry, &Contents)> = found
+pub(super) fn html(tree: &ResultTree) -> String {
+    let readable: Vec<(&ResultEntry, &ResultContents)> = tree
         .entries
         .iter()
         .filter_map(|entry| Some((entry, entry.contents.as_ref().ok()?)))
@@ -38,25 +38,25 @@ pub(super) fn html(found: &Found) -> String {
                 p.notice { "Some of these are quick runs: to see that it works, not to quote." }
             }
             @for (entry, contents) in &readable { (card(entry, contents)) }
-            (unreadable(found))
-            (missing(found))
+            (unreadable(tree))
+            (missing(tree))
         }
     };
     document("Seekwire: experiments", &body)
 }
 
 /// The machines and commits, each with the experiments measured there.
-fn machines(entries: &[(&Entry, &Contents)]) -> Markup {
-    let known = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
+fn machines(entries: &[(&ResultEntry, &ResultContents)]) -> Markup {
+    let or_unknown = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
     let mut machines: BTreeMap<Vec<String>, Vec<&str>> = BTreeMap::new();
     for (entry, contents) in entries {
         let machine = &contents.result.machine;
         let virtualised = if machine.virtualised { ", virtual" } else { "" };
         let memory = machine.memory.map_or_else(|| "unknown".to_owned(), text::about_bytes);
         let key = vec![
-            format!("{} × {}{virtualised}", machine.cores, known(&machine.cpu)),
+            format!("{} × {}{virtualised}", machine.cores, or_unknown(&machine.cpu)),
             memory,
-            format!("{}, {}", known(&machine.kernel), known(&machine.system)),
+            format!("{}, {}", or_unknown(&machine.kernel), or_unknown(&machine.system)),
             contents.result.commit.clone(),
         ];
         machines.entry(key).or_default().push(&entry.name);
@@ -72,18 +72,15 @@ fn machines(entries: &[(&Entry, &Contents)]) -> Markup {
     table(&["Processors", "Memory", "Kernel and system", "Commit", "Measured there"], &rows)
 }
 
-fn card(entry: &Entry, contents: &Contents) -> Markup {
+fn card(entry: &ResultEntry, contents: &ResultContents) -> Markup {
     let experiment = contents.experiment();
     let is_demo = contents.result.experiment == DEMO;
     let question = match experiment {
         _ if is_demo => demo::QUESTION,
-        Some(experiment) => experiment.question(),
+        Some(experiment) => &experiment.file().question,
         None => "Of an experiment that this program does not know.",
     };
-    let overall = crate::verdict::judge(
-        experiment.map_or(&[], |experiment| experiment.claims()),
-        &contents.result,
-    );
+    let overall = crate::verdict::judge(experiment, &contents.result);
     html! {
         section.card {
             h2 { a href=(entry.page()) { (entry.name) } }
@@ -107,7 +104,7 @@ fn judgements(overall: &Overall) -> Markup {
             @if let Some(estimate) = &judgement.estimate {
                 tr {
                     th scope="row" { (claim.title) }
-                    td { (badge(class(judgement.verdict), judgement.verdict.name(claim.source))) }
+                    td { (badge(class(judgement.verdict), judgement.verdict.name(&claim.source))) }
                     td.number { (estimate.to_string()) (claim.unit_after()) }
                     td { (claim.criterion.to_string()) }
                 }
@@ -128,9 +125,9 @@ fn judgements(overall: &Overall) -> Markup {
     }
 }
 
-fn unreadable(found: &Found) -> Markup {
+fn unreadable(tree: &ResultTree) -> Markup {
     html! {
-        @for entry in &found.entries {
+        @for entry in &tree.entries {
             @if let Err(why) = &entry.contents {
                 section.card {
                     h2 { (entry.name) }
@@ -146,9 +143,9 @@ fn unreadable(found: &Found) -> Markup {
 }
 
 /// Experiments that have no result here.
-fn missing(found: &Found) -> Markup {
+fn missing(tree: &ResultTree) -> Markup {
     let is_there = |name: &str| {
-        found.entries.iter().any(|entry| match &entry.contents {
+        tree.entries.iter().any(|entry| match &entry.contents {
             Ok(contents) => contents.result.experiment == name,
             Err(_) => entry.name == name,
         })
@@ -159,9 +156,9 @@ fn missing(found: &Found) -> Markup {
         @for experiment in &missing {
             tr {
                 th scope="row" { (experiment.name()) }
-                td.wide { (experiment.question()) }
+                td.wide { (experiment.file().question) }
                 td.wide {
-                    (found.reasons.get(experiment.name()).map_or("not run", String::as_str))
+                    (tree.reasons.get(experiment.name()).map_or("not run", String::as_str))
                 }
                 td { code { "seekwire lab run " (experiment.name()) } }
             }

@@ -21,7 +21,7 @@ use anyhow::{Context as _, Result, bail};
 use maud::{Markup, PreEscaped, html};
 use rustix::fs::OFlags;
 
-use self::read::{Contents, Entry};
+use self::read::{ResultContents, ResultEntry};
 use crate::output::{self, Destination, RAW, RESULT};
 use crate::report::parts;
 
@@ -54,9 +54,9 @@ pub struct Site {
 /// If there is no result at all, or `out` cannot be written to or holds something else.
 pub fn write(directory: &Path, out: Option<&Path>) -> Result<Site> {
     let run = format!("run `seekwire lab run all --quick --out {}` first", directory.display());
-    let found =
+    let tree =
         read::read(directory).with_context(|| format!("{run}, or name another directory"))?;
-    if found.entries.is_empty() {
+    if tree.entries.is_empty() {
         bail!("no results of experiments below {}: {run}", directory.display());
     }
     let out = match out {
@@ -68,30 +68,30 @@ pub fn write(directory: &Path, out: Option<&Path>) -> Result<Site> {
     // directory over.
     destination
         .write(INDEX, &document("Seekwire: experiments", &html! { p { "Being written." } }))?;
-    for (position, entry) in found.entries.iter().enumerate() {
+    for (position, entry) in tree.entries.iter().enumerate() {
         let Ok(contents) = &entry.contents else { continue };
         let neighbour =
-            |entry: Option<&Entry>| entry.map(|entry| (entry.page(), entry.name.clone()));
-        let is_page = |entry: &&Entry| entry.contents.is_ok();
-        let previous = neighbour(found.entries[..position].iter().rfind(is_page));
-        let next = neighbour(found.entries[position + 1..].iter().find(is_page));
+            |entry: Option<&ResultEntry>| entry.map(|entry| (entry.page(), entry.name.clone()));
+        let is_page = |entry: &&ResultEntry| entry.contents.is_ok();
+        let previous = neighbour(tree.entries[..position].iter().rfind(is_page));
+        let next = neighbour(tree.entries[position + 1..].iter().find(is_page));
         let raw = copy_data(&out, entry, contents)?;
         destination.write(&entry.page(), &page::html(entry, contents, &raw, previous, next))?;
     }
-    let index = destination.write(INDEX, &index::html(&found))?;
-    let problems = found.entries.iter().filter_map(|entry| {
+    let index = destination.write(INDEX, &index::html(&tree))?;
+    let problems = tree.entries.iter().filter_map(|entry| {
         let why = entry.contents.as_ref().err()?;
         Some((entry.directory.display().to_string(), why.clone()))
     });
-    let experiments = found.entries.iter().filter(|entry| entry.contents.is_ok()).count();
+    let experiments = tree.entries.iter().filter(|entry| entry.contents.is_ok()).count();
     Ok(Site { index, experiments, problems: problems.collect() })
 }
 
 /// Copies the files that a page links to; returns the links and their texts.
 fn copy_data(
     out: &Path,
-    entry: &Entry,
-    contents: &Contents,
+    entry: &ResultEntry,
+    contents: &ResultContents,
 ) -> Result<Vec<(String, &'static str)>> {
     let files = [(RAW, "every single reading"), (RESULT, "everything on this page")];
     let mut links = Vec::new();

@@ -2,10 +2,10 @@
 
 use maud::{Markup, html};
 
-use super::read::{Contents, Entry};
+use super::read::{ResultContents, ResultEntry};
 use super::verdict::{badge, claims};
 use super::{INDEX, document, figure, navigation};
-use crate::claim::Comparison;
+use crate::claim::PublishedComparison;
 use crate::plot::Figure;
 use crate::programs::DEMO;
 use crate::report::parts;
@@ -18,8 +18,8 @@ const MOST_PLOTS: usize = 200;
 type Link = (String, String);
 
 pub(super) fn html(
-    entry: &Entry,
-    contents: &Contents,
+    entry: &ResultEntry,
+    contents: &ResultContents,
     raw: &[(String, &'static str)],
     previous: Option<Link>,
     next: Option<Link>,
@@ -31,12 +31,11 @@ pub(super) fn html(
     };
     let about = match experiment {
         _ if result.experiment == DEMO => demo::ABOUT,
-        Some(experiment) => experiment.about(),
+        Some(experiment) => &experiment.file().about,
         None => "This program does not know the experiment; its numbers are shown as they are.",
     };
-    let overall =
-        crate::verdict::judge(experiment.map_or(&[], |experiment| experiment.claims()), result);
-    let comparisons = experiment.map(|experiment| experiment.comparisons(result));
+    let overall = crate::verdict::judge(experiment, result);
+    let comparisons = experiment.map(|experiment| experiment.published(result));
     let meaning = |key: &str| result.meanings.get(key).map_or("", String::as_str);
     let keys: Vec<_> =
         result.summary.iter().map(|(key, value)| (key.as_str(), *value, meaning(key))).collect();
@@ -50,7 +49,7 @@ pub(super) fn html(
         main #content {
             h1 { (entry.name) }
             p { (about) }
-            @if let Some(paper) = experiment.and_then(|experiment| experiment.paper_reference()) {
+            @if let Some(paper) = experiment.and_then(|experiment| experiment.file().follows.as_ref()) {
                 p.soft { "After " (paper) "." }
             }
             (outdated(contents))
@@ -80,7 +79,7 @@ pub(super) fn html(
 }
 
 /// A notice if the last run left no result.
-pub(super) fn outdated(contents: &Contents) -> Markup {
+pub(super) fn outdated(contents: &ResultContents) -> Markup {
     html! {
         @if let Some(why) = &contents.outdated {
             p.error {
@@ -90,7 +89,7 @@ pub(super) fn outdated(contents: &Contents) -> Markup {
     }
 }
 
-fn comparison(comparison: &Comparison) -> Markup {
+fn comparison(comparison: &PublishedComparison) -> Markup {
     let source = format!(
         "Published numbers: {}. Intervals that are far longer than the numbers are cut off in the plot.",
         comparison.source

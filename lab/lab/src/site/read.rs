@@ -18,26 +18,26 @@ use crate::programs::DEMO;
 
 /// All results below a directory.
 #[derive(Debug)]
-pub(crate) struct Found {
-    pub(crate) entries: Vec<Entry>,
+pub(crate) struct ResultTree {
+    pub(crate) entries: Vec<ResultEntry>,
     /// Why experiments have no new result, as a run of all recorded it, by name.
     pub(crate) reasons: BTreeMap<String, String>,
 }
 
 /// A directory with a result.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct ResultEntry {
     /// As readers see it: the name of the directory.
     pub(crate) name: String,
     /// The same for file names.
     pub(crate) slug: String,
     pub(crate) directory: PathBuf,
     /// `Err`: why it cannot be read.
-    pub(crate) contents: Result<Contents, String>,
+    pub(crate) contents: Result<ResultContents, String>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Contents {
+pub(crate) struct ResultContents {
     pub(crate) result: ResultFile,
     /// The readings, of a packed result.
     pub(crate) raw: Option<String>,
@@ -45,13 +45,13 @@ pub(crate) struct Contents {
     pub(crate) outdated: Option<String>,
 }
 
-impl Entry {
+impl ResultEntry {
     pub(crate) fn page(&self) -> String {
         format!("{}.html", self.slug)
     }
 }
 
-impl Contents {
+impl ResultContents {
     /// Its experiment, if this program knows it.
     pub(crate) fn experiment(&self) -> Option<&'static dyn Experiment> {
         experiment_of(&self.result)
@@ -60,27 +60,27 @@ impl Contents {
 
 /// Reads the result that `directory` holds itself, and those of the directories below it, one level
 /// or two.
-pub(crate) fn read(directory: &Path) -> Result<Found> {
+pub(crate) fn read(directory: &Path) -> Result<ResultTree> {
     let mut reasons = BTreeMap::new();
-    let mut add = |place: &Path| {
-        let when = modified(&place.join(Journal::FILE));
+    let mut add = |path: &Path| {
+        let when = modified(&path.join(Journal::FILE));
         reasons.extend(
-            Journal::read(place).reasons().into_iter().map(|(name, why)| (name, (why, when))),
+            Journal::read(path).reasons().into_iter().map(|(name, why)| (name, (why, when))),
         );
     };
-    let mut places = Vec::new();
+    let mut directories = Vec::new();
     if holds_result(directory) {
         // The whole path provides a name, even for `.`.
-        places.push(directory.canonicalize().with_context(|| cannot_look_into(directory))?);
+        directories.push(directory.canonicalize().with_context(|| cannot_look_into(directory))?);
     }
     for child in children(directory)? {
         match holds_result(&child) {
-            true => places.push(child),
+            true => directories.push(child),
             // A directory that cannot be read is not a result.
             false => {
                 for grandchild in children(&child).unwrap_or_default() {
                     if holds_result(&grandchild) {
-                        places.push(grandchild);
+                        directories.push(grandchild);
                     }
                 }
                 add(&child);
@@ -89,37 +89,37 @@ pub(crate) fn read(directory: &Path) -> Result<Found> {
     }
     add(directory);
 
-    let mut taken = BTreeSet::from(["index".to_owned()]);
-    let mut entries: Vec<Entry> = places
+    let mut used = BTreeSet::from(["index".to_owned()]);
+    let mut entries: Vec<ResultEntry> = directories
         .into_iter()
         .map(|directory| {
             let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let slug = slug(&name, &mut taken);
+            let slug = slug(&name, &mut used);
             let contents = contents(&directory).map(|contents| {
                 let reason = reasons.get(&contents.result.experiment);
                 let is_older = |when| modified(&directory.join(RESULT)) <= when;
                 let outdated =
                     reason.filter(|(_, when)| is_older(*when)).map(|(why, _)| why.clone());
-                Contents { outdated, ..contents }
+                ResultContents { outdated, ..contents }
             });
-            Entry { name, slug, directory, contents }
+            ResultEntry { name, slug, directory, contents }
         })
         .collect();
     entries.sort_by_key(order);
     let reasons = reasons.into_iter().map(|(name, (why, _))| (name, why)).collect();
-    Ok(Found { entries, reasons })
+    Ok(ResultTree { entries, reasons })
 }
 
 /// Known experiments as they are listed; then unknown ones; then results that cannot be read.
-fn order(entry: &Entry) -> (usize, String) {
-    let known = experiments();
+fn order(entry: &ResultEntry) -> (usize, String) {
+    let all = experiments();
     let position = match &entry.contents {
-        Ok(contents) if contents.result.experiment == DEMO => known.len(),
-        Ok(contents) => known
+        Ok(contents) if contents.result.experiment == DEMO => all.len(),
+        Ok(contents) => all
             .iter()
             .position(|experiment| experiment.name() == contents.result.experiment)
-            .unwrap_or(known.len() + 1),
-        Err(_) => known.len() + 2,
+            .unwrap_or(all.len() + 1),
+        Err(_) => all.len() + 2,
     };
     (position, entry.name.clone())
 }
@@ -153,20 +153,20 @@ fn holds_result(directory: &Path) -> bool {
 }
 
 /// A name that is safe in files and addresses, and that no other page has.
-fn slug(name: &str, taken: &mut BTreeSet<String>) -> String {
+fn slug(name: &str, used: &mut BTreeSet<String>) -> String {
     let is_safe =
         |character: char| character.is_ascii_alphanumeric() || character == '-' || character == '_';
     let safe: String = name.chars().map(|c| if is_safe(c) { c } else { '_' }).take(80).collect();
     let mut slug = safe.clone();
     let mut number = 1;
-    while !taken.insert(slug.clone()) {
+    while !used.insert(slug.clone()) {
         number += 1;
         slug = format!("{safe}-{number}");
     }
     slug
 }
 
-fn contents(directory: &Path) -> Result<Contents, String> {
+fn contents(directory: &Path) -> Result<ResultContents, String> {
     let Kept { result, raw } = pack::read(directory)?;
-    Ok(Contents { result, raw, outdated: None })
+    Ok(ResultContents { result, raw, outdated: None })
 }

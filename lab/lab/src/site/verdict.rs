@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::claim::{Claim, Judgement, Source, Verdict};
+use crate::claim::{Claim, ClaimSource, Judgement, Verdict};
 use crate::report::parts::table;
 use crate::verdict::Overall;
 
@@ -15,22 +15,22 @@ pub(super) fn claims(overall: &Overall) -> Markup {
 }
 
 fn row(claim: &Claim, judgement: &Judgement) -> Markup {
-    let source = match claim.source {
-        Source::Paper(paper) | Source::Expectation(paper) => paper,
-        Source::Goal => "A goal of this project",
+    let source = match &claim.source {
+        ClaimSource::Paper(paper) | ClaimSource::Expectation(paper) => paper,
+        ClaimSource::Goal => "A goal of this project",
     };
     let unit = claim.unit_after();
     html! {
         tr {
             th.wide scope="row" { (claim.statement) br; span.soft { (source) } }
-            td { (badge(class(judgement.verdict), judgement.verdict.name(claim.source))) }
+            td { (badge(class(judgement.verdict), judgement.verdict.name(&claim.source))) }
             td {
                 @if let Some(estimate) = &judgement.estimate {
                     (estimate.to_string()) (unit) br; span.soft { (estimate.rounds) " rounds" }
                 }
             }
             td { (claim.criterion.to_string()) (unit) }
-            td { (if claim.published.is_empty() { "–" } else { claim.published }) }
+            td { (if claim.published.is_empty() { "–" } else { &claim.published }) }
             td.wide { (judgement.why) br; span.soft { "Measured: " (claim.measure) } }
         }
     }
@@ -45,6 +45,6 @@ pub(super) fn class(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Reproduced | Verdict::ImprovedUpon => "yes",
         Verdict::NotReproduced => "no",
-        Verdict::CannotBeTold | Verdict::NotMeasured => "unknown",
+        Verdict::Undecided | Verdict::NotMeasured => "unknown",
     }
 }

@@ -1,5 +1,5 @@
-//! This project's server with workers: the server at one end of a link of 1 Gb/s, and the workers at
-//! the other, each a host with a share of a processor.
+//! This project's server with workers: the server at one end of a link of 1 Gb/s, and the workers
+//! at the other, each a host with a share of a processor.
 //!
 //! A host has exactly that share, whatever the others do: so a few processors can play many hosts,
 //! and one of these can be slow.
@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use seekwire_testbed::{CpuQuota, End, Side, Testbed};
+use seekwire_flow::DealingPolicy;
+use seekwire_testbed::{CpuQuota, Side, TestHost, Testbed};
 use tempfile::TempDir;
 
-use super::load::{self, Lane, Measured, Pace};
+use super::load::{self, ClientLoad, LoadMeasurement, Pace};
 use super::servers::{self, slides_program};
-use crate::imaging::Dealing;
 use crate::launch::{Mode, Program, Running};
 
 /// Share of a host, in percent of a processor: five of them leave some time to the load, on two.
@@ -26,22 +26,22 @@ pub(crate) const RATE: u64 = 1_000_000_000;
 /// Ports of a namespace in which nothing else listens.
 const PORT: u16 = 8080;
 const WORKERS: u16 = 7000;
-const PATIENCE: Duration = Duration::from_secs(60);
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The workers, and how work is dealt to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Setup {
+pub(crate) struct WorkerSetup {
     pub(crate) workers: usize,
     pub(crate) is_one_slow: bool,
-    pub(crate) dealing: Dealing,
+    pub(crate) dealing: DealingPolicy,
 }
 
 /// The two ends, or why there are none.
-pub(crate) struct Link(Result<Testbed, String>);
+pub(crate) struct TestLink(Result<Testbed, String>);
 
 /// A server and its workers, all of which have started. They end when this is dropped.
-pub(crate) struct Cluster<'l> {
-    near: &'l End,
+pub(crate) struct WorkerCluster<'l> {
+    near: &'l TestHost,
     server: Running,
     workers: Vec<Running>,
     /// Each lives as long as its host.
@@ -50,7 +50,7 @@ pub(crate) struct Cluster<'l> {
     _files: TempDir,
 }
 
-impl Link {
+impl TestLink {
     pub(crate) fn new() -> Self {
         let testbed = Testbed::new().and_then(|testbed| {
             [Side::Near, Side::Far]
@@ -70,8 +70,8 @@ impl Link {
         &self,
         command: &Path,
         directory: &Path,
-        setup: Setup,
-    ) -> Result<Cluster<'_>> {
+        setup: WorkerSetup,
+    ) -> Result<WorkerCluster<'_>> {
         let none = |why| anyhow!("there are no network namespaces here: {why}");
         let testbed = self.0.as_ref().map_err(none)?;
         let (near, far) = (testbed.end(Side::Near), testbed.end(Side::Far));
@@ -98,7 +98,7 @@ impl Link {
             workers.push(worker);
             shares.push(share);
         }
-        let cluster = Cluster { near, server, workers, _shares: shares, _files: files };
+        let cluster = WorkerCluster { near, server, workers, _shares: shares, _files: files };
         cluster.wait_for_workers().map_err(|error| cluster.explain(error))?;
         Ok(cluster)
     }
@@ -114,14 +114,15 @@ impl Host {
     /// With a thread for each kind of work, since it has less than a processor.
     fn start(
         &self,
-        end: &End,
+        end: &TestHost,
         share: f64,
         with: impl FnOnce(Program) -> Program,
     ) -> Result<(Running, CpuQuota)> {
         let program = Program::new(&self.program, &Mode::Plain).arg("slides");
         let program = with(program).args(["--threads", "1", "--worker-secret"]).arg(&self.secret);
         // No program is really on another host, and none may notice that.
-        let program = program.env("SEEKWIRE", "off").env("SEEKWIRE_SPIN_US", "0").timeout(PATIENCE);
+        let program =
+            program.env("SEEKWIRE", "off").env("SEEKWIRE_SPIN_US", "0").timeout(STARTUP_TIMEOUT);
         let quota = CpuQuota::new(share)?;
         let running = end.run(|| program.start())??;
         quota.add(running.id())?;
@@ -129,15 +130,20 @@ impl Host {
     }
 }
 
-impl Cluster<'_> {
+impl WorkerCluster<'_> {
     /// Requests paths, at the server's end of the link.
     ///
     /// # Errors
     ///
     /// As [`load::run`].
-    pub(crate) fn load(&self, paths: &[String], lanes: &[Lane], pace: Pace) -> Result<Measured> {
+    pub(crate) fn load(
+        &self,
+        paths: &[String],
+        clients: &[ClientLoad],
+        pace: Pace,
+    ) -> Result<LoadMeasurement> {
         let address = ([127, 0, 0, 1], PORT).into();
-        let measured = self.near.run(|| load::run(address, paths, lanes, pace))?;
+        let measured = self.near.run(|| load::run(address, paths, clients, pace))?;
         measured.map_err(|error| self.explain(error))
     }
 
@@ -156,12 +162,12 @@ impl Cluster<'_> {
 
     /// Polls until all workers have come, because nothing announces the last one.
     fn wait_for_workers(&self) -> Result<()> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + STARTUP_TIMEOUT;
         while self.count("worker_works")? < self.workers.len() as f64 {
             ensure!(
                 Instant::now() < until,
                 "workers have not connected within {} s",
-                PATIENCE.as_secs()
+                STARTUP_TIMEOUT.as_secs()
             );
             if let Some(obituary) = self.workers.iter().find_map(Running::obituary) {
                 bail!(obituary);

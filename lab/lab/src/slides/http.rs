@@ -168,13 +168,13 @@ fn head(bytes: &[u8]) -> Result<Option<Head>> {
 
 /// A connection on which one request follows the other.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub(crate) struct HttpClient {
     address: SocketAddr,
     stream: TcpStream,
     answer: Answer,
 }
 
-impl Client {
+impl HttpClient {
     /// Connects; no read takes longer than `patience`.
     ///
     /// # Errors
@@ -226,18 +226,18 @@ mod tests {
 
     #[test]
     fn answers_come_in_pieces() {
-        let known = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabcde";
+        let text = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabcde";
         let chunks = "HTTP/1.1 404 No\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n\
                       3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
         for step in [1, 2, 7, 500] {
-            let answer = whole(known, step);
+            let answer = whole(text, step);
             assert_eq!((answer.status(), answer.closes(), answer.length()), (200, false, 5));
             assert_eq!(answer.body(), b"abcde");
             let answer = whole(chunks, step);
             assert_eq!((answer.status(), answer.closes(), answer.length()), (404, true, 5));
             assert_eq!(answer.complaint(), "status 404: abcde");
         }
-        let mut answer = whole(known, 500);
+        let mut answer = whole(text, 500);
         answer.clear();
         assert!(answer.is_empty() && answer.body().is_empty() && answer.status() == 0);
     }

@@ -24,15 +24,15 @@ use crate::messaging::Latencies;
 
 /// Connections that share requests.
 #[derive(Clone, Debug)]
-pub(crate) struct Lane {
+pub(crate) struct ClientLoad {
     pub(crate) connections: usize,
     /// Ordered by the time when they are due.
-    pub(crate) asks: Vec<Ask>,
+    pub(crate) requests: Vec<TimedRequest>,
 }
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ask {
+pub(crate) struct TimedRequest {
     /// Time since the beginning of the load; without meaning at a closed pace.
     pub(crate) due: Duration,
     /// Index of the path.
@@ -61,7 +61,7 @@ impl Pace {
 
 /// Result of a load.
 #[derive(Debug)]
-pub(crate) struct Measured {
+pub(crate) struct LoadMeasurement {
     pub(crate) answers: u64,
     /// Bytes of bodies.
     pub(crate) bytes: u64,
@@ -75,7 +75,7 @@ pub(crate) struct Measured {
     pub(crate) cpu: Duration,
 }
 
-impl Measured {
+impl LoadMeasurement {
     /// Answers in a second.
     pub(crate) fn rate(&self) -> f64 {
         self.answers as f64 / self.seconds
@@ -83,11 +83,11 @@ impl Measured {
 }
 
 /// Timeout for missing answers after the last request.
-const PATIENCE: Duration = Duration::from_secs(5);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout for connections, and for answers at a closed pace.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Requests `paths` as the lanes specify.
+/// Requests `paths` as the clients specify.
 ///
 /// # Errors
 ///
@@ -96,14 +96,14 @@ const LIMIT: Duration = Duration::from_secs(30);
 pub(crate) fn run(
     address: SocketAddr,
     paths: &[String],
-    lanes: &[Lane],
+    clients: &[ClientLoad],
     pace: Pace,
-) -> Result<Measured> {
-    let mut load = Load::new(address, paths, lanes, pace)?;
+) -> Result<LoadMeasurement> {
+    let mut load = Load::new(address, paths, clients, pace)?;
     let cpu = own_cpu();
     load.began = Instant::now();
     let end = load.until_done()?;
-    let measured = Measured {
+    let measured = LoadMeasurement {
         answers: load.answers,
         bytes: load.bytes,
         seconds: load.last.as_secs_f64(),
@@ -124,7 +124,7 @@ struct Connection {
     /// Opened when it is first needed, as browsers do: servers that have a thread for each
     /// connection would wait in vain on one without requests.
     stream: Option<TcpStream>,
-    lane: usize,
+    client: usize,
     answer: Answer,
     /// The request that it waits for, and from when its latency counts.
     waits: Option<(usize, Duration)>,
@@ -135,7 +135,7 @@ struct Connection {
 struct Waiting {
     /// Connections without a request.
     idle: Vec<usize>,
-    asks: VecDeque<Ask>,
+    requests: VecDeque<TimedRequest>,
 }
 
 struct Load {
@@ -144,7 +144,7 @@ struct Load {
     pace: Pace,
     epoll: OwnedFd,
     connections: Vec<Connection>,
-    lanes: Vec<Waiting>,
+    clients: Vec<Waiting>,
     busy: usize,
     began: Instant,
     buffer: Vec<u8>,
@@ -156,19 +156,24 @@ struct Load {
 }
 
 impl Load {
-    fn new(address: SocketAddr, paths: &[String], lanes: &[Lane], pace: Pace) -> Result<Self> {
+    fn new(
+        address: SocketAddr,
+        paths: &[String],
+        clients: &[ClientLoad],
+        pace: Pace,
+    ) -> Result<Self> {
         let (mut connections, mut waiting) = (Vec::new(), Vec::new());
-        for (number, lane) in lanes.iter().enumerate() {
+        for (number, client) in clients.iter().enumerate() {
             let first = connections.len();
-            connections.extend((0..lane.connections).map(|_| Connection {
+            connections.extend((0..client.connections).map(|_| Connection {
                 stream: None,
-                lane: number,
+                client: number,
                 answer: Answer::default(),
                 waits: None,
                 is_second: false,
             }));
             let idle = (first..connections.len()).rev().collect();
-            waiting.push(Waiting { idle, asks: lane.asks.iter().copied().collect() });
+            waiting.push(Waiting { idle, requests: client.requests.iter().copied().collect() });
         }
         Ok(Self {
             address,
@@ -176,7 +181,7 @@ impl Load {
             pace,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             connections,
-            lanes: waiting,
+            clients: waiting,
             busy: 0,
             began: Instant::now(),
             buffer: vec![0; 256 << 10],
@@ -189,10 +194,15 @@ impl Load {
 
     /// Runs until all requests are answered, or waiting is useless. Returns when that was.
     fn until_done(&mut self) -> Result<Duration> {
-        let due = self.lanes.iter().filter_map(|lane| lane.asks.back()).map(|ask| ask.due).max();
+        let due = self
+            .clients
+            .iter()
+            .filter_map(|client| client.requests.back())
+            .map(|request| request.due)
+            .max();
         let limit = match self.pace {
             Pace::Closed(time) => time + LIMIT,
-            Pace::Open(_) => due.unwrap_or_default() + PATIENCE,
+            Pace::Open(_) => due.unwrap_or_default() + DRAIN_TIMEOUT,
         };
         let mut events = Vec::with_capacity(256);
         loop {
@@ -200,11 +210,12 @@ impl Load {
             let now = self.began.elapsed();
             if let Pace::Closed(time) = self.pace {
                 if now >= time {
-                    self.lanes.iter_mut().for_each(|lane| lane.asks.clear());
+                    self.clients.iter_mut().for_each(|client| client.requests.clear());
                 }
             }
             self.send_what_is_due(now)?;
-            let is_done = self.busy == 0 && self.lanes.iter().all(|lane| lane.asks.is_empty());
+            let is_done =
+                self.busy == 0 && self.clients.iter().all(|client| client.requests.is_empty());
             if is_done || now >= limit {
                 let is_late = !is_done && matches!(self.pace, Pace::Closed(_));
                 ensure!(!is_late, "no answer for {} s", LIMIT.as_secs());
@@ -228,24 +239,30 @@ impl Load {
             // The queue is emptied then.
             return if self.began.elapsed() < time { time } else { limit };
         }
-        let sendable = self.lanes.iter().filter(|lane| !lane.idle.is_empty());
-        sendable.filter_map(|lane| Some(lane.asks.front()?.due)).min().unwrap_or(limit).min(limit)
+        let sendable = self.clients.iter().filter(|client| !client.idle.is_empty());
+        sendable
+            .filter_map(|client| Some(client.requests.front()?.due))
+            .min()
+            .unwrap_or(limit)
+            .min(limit)
     }
 
     fn send_what_is_due(&mut self, now: Duration) -> Result<()> {
-        for number in 0..self.lanes.len() {
+        for number in 0..self.clients.len() {
             loop {
-                let lane = &mut self.lanes[number];
-                let is_due = |ask: &Ask| matches!(self.pace, Pace::Closed(_)) || ask.due <= now;
-                let Some(ask) = lane.asks.front().copied().filter(is_due) else { break };
-                let Some(connection) = lane.idle.pop() else { break };
-                lane.asks.pop_front();
+                let client = &mut self.clients[number];
+                let is_due = |request: &TimedRequest| {
+                    matches!(self.pace, Pace::Closed(_)) || request.due <= now
+                };
+                let Some(request) = client.requests.front().copied().filter(is_due) else { break };
+                let Some(connection) = client.idle.pop() else { break };
+                client.requests.pop_front();
                 let from = match self.pace {
                     Pace::Closed(_) => self.began.elapsed(),
-                    Pace::Open(_) => ask.due,
+                    Pace::Open(_) => request.due,
                 };
                 self.busy += 1;
-                self.connections[connection].waits = Some((ask.path, from));
+                self.connections[connection].waits = Some((request.path, from));
                 self.send(connection)?;
             }
         }
@@ -323,14 +340,17 @@ impl Load {
         }
         connection.waits = None;
         connection.is_second = false;
-        self.lanes[connection.lane].idle.push(number);
+        self.clients[connection.client].idle.push(number);
         Ok(())
     }
 
     /// Counts the requests unanswered by `end`, with the time that they have waited.
     fn give_up(&mut self, end: Duration) -> u64 {
         let sent = self.connections.iter().filter_map(|connection| Some(connection.waits?.1));
-        let unsent = self.lanes.iter().flat_map(|lane| lane.asks.iter().map(|ask| ask.due));
+        let unsent = self
+            .clients
+            .iter()
+            .flat_map(|client| client.requests.iter().map(|request| request.due));
         let late: Vec<Duration> = sent.chain(unsent).collect();
         let pace = self.pace;
         for from in late.iter().filter(|from| pace.counts(**from)) {
@@ -399,9 +419,9 @@ mod tests {
         }
     }
 
-    fn lane(connections: usize, dues: &[u64]) -> Lane {
-        let ask = |due: &u64| Ask { due: Duration::from_millis(*due), path: 0 };
-        Lane { connections, asks: dues.iter().map(ask).collect() }
+    fn client(connections: usize, dues: &[u64]) -> ClientLoad {
+        let request = |due: &u64| TimedRequest { due: Duration::from_millis(*due), path: 0 };
+        ClientLoad { connections, requests: dues.iter().map(request).collect() }
     }
 
     fn paths(path: &str) -> Vec<String> {
@@ -412,8 +432,8 @@ mod tests {
     fn all_is_asked_once_at_a_closed_pace_also_over_connections_that_end() {
         for most in [usize::MAX, 3] {
             let (address, asked) = server(Duration::ZERO, most);
-            let lanes = [lane(4, &[0; 50])];
-            let measured = run(address, &paths("/a"), &lanes, Pace::Closed(LIMIT)).unwrap();
+            let clients = [client(4, &[0; 50])];
+            let measured = run(address, &paths("/a"), &clients, Pace::Closed(LIMIT)).unwrap();
             assert_eq!((measured.answers, measured.bytes, measured.unanswered), (50, 200, 0));
             assert_eq!((measured.latencies.count(), asked.load(Ordering::SeqCst)), (50, 50));
             assert!(measured.rate() > 0.0 && measured.seconds > 0.0);
@@ -423,8 +443,8 @@ mod tests {
     #[test]
     fn nothing_new_is_asked_for_when_the_time_is_over() {
         let (address, asked) = server(Duration::ZERO, usize::MAX);
-        let lanes = [lane(2, &[0; 50])];
-        let error = run(address, &paths("/a"), &lanes, Pace::Closed(Duration::ZERO)).unwrap_err();
+        let clients = [client(2, &[0; 50])];
+        let error = run(address, &paths("/a"), &clients, Pace::Closed(Duration::ZERO)).unwrap_err();
         assert!(error.to_string().contains("nothing was answered"));
         assert_eq!(asked.load(Ordering::SeqCst), 0);
     }
@@ -433,9 +453,9 @@ mod tests {
     fn latency_counts_from_when_a_request_was_due() {
         // Three are due at once on one connection of a server that takes 20 ms for each.
         let (address, _) = server(Duration::from_millis(20), usize::MAX);
-        let lanes = [lane(1, &[5, 5, 5]), lane(1, &[0])];
+        let clients = [client(1, &[5, 5, 5]), client(1, &[0])];
         let pace = Pace::Open(Duration::from_millis(5));
-        let measured = run(address, &paths("/a"), &lanes, pace).unwrap();
+        let measured = run(address, &paths("/a"), &clients, pace).unwrap();
         assert_eq!((measured.answers, measured.unanswered), (4, 0));
         assert_eq!(measured.latencies.count(), 3, "the first one comes before");
         let quantile = |which| measured.latencies.quantile(which).unwrap();
@@ -445,8 +465,8 @@ mod tests {
     #[test]
     fn a_wrong_answer_is_an_error_that_names_the_request() {
         let (address, _) = server(Duration::ZERO, usize::MAX);
-        let lanes = [lane(1, &[0])];
-        let error = run(address, &paths("/wrong"), &lanes, Pace::Closed(LIMIT)).unwrap_err();
+        let clients = [client(1, &[0])];
+        let error = run(address, &paths("/wrong"), &clients, Pace::Closed(LIMIT)).unwrap_err();
         let text = format!("{error:#}");
         assert!(text.contains("GET /wrong") && text.contains("status 404: none"), "{text}");
     }

@@ -9,15 +9,14 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use tempfile::TempDir;
 
-use super::http::Client;
-use super::material::Slide;
-use super::usage::{self, Usage};
-use super::view::{Region, View};
+use super::http::HttpClient;
+use super::usage::{self, ServerUsage};
+use super::view::{Region, Slide, SlideView};
 use crate::launch::{self, Error, Mode, Program, Running};
 
 /// The servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Peer {
+pub(crate) enum ServerKind {
     Seekwire,
     Iipsrv,
     WsiStreamer,
@@ -31,7 +30,7 @@ pub(crate) const BOUNDS: [u64; 3] = [64, 64, 128];
 /// Quality of JPEG, the same for all.
 const QUALITY: &str = "80";
 /// Timeout for a server to start.
-const PATIENCE: Duration = Duration::from_secs(60);
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(60);
 
 const OPENSLIDE: &str = include_str!("../../peer/slides_openslide.py");
 const LARGE_IMAGE: &str = include_str!("../../peer/slides_large_image.py");
@@ -56,8 +55,8 @@ pub(crate) struct Servers {
 
 /// A server that listens at 127.0.0.1. It ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Server {
-    pub(crate) peer: Peer,
+pub(crate) struct RunningServer {
+    pub(crate) peer: ServerKind,
     pub(crate) address: SocketAddr,
     /// Resident bytes before the first request.
     pub(crate) at_start: u64,
@@ -66,13 +65,13 @@ pub(crate) struct Server {
     _files: TempDir,
 }
 
-impl Server {
+impl RunningServer {
     /// Its address for a view, if it has one.
-    pub(crate) fn path(&self, slide: &Slide, view: View) -> Option<String> {
+    pub(crate) fn path(&self, slide: &Slide, view: SlideView) -> Option<String> {
         self.peer.path(slide, view)
     }
 
-    pub(crate) fn usage(&self) -> Usage {
+    pub(crate) fn usage(&self) -> ServerUsage {
         let groups: Vec<u32> = self.processes.iter().map(Running::id).collect();
         usage::of_groups(&groups)
     }
@@ -95,7 +94,7 @@ impl Server {
     }
 }
 
-impl Peer {
+impl ServerKind {
     /// Its name in tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -108,7 +107,7 @@ impl Peer {
     }
 
     /// The address of a view, if it has one.
-    pub(crate) fn path(self, slide: &Slide, view: View) -> Option<String> {
+    pub(crate) fn path(self, slide: &Slide, view: SlideView) -> Option<String> {
         let path = self.plain(slide, view)?;
         match (slide.channels, self) {
             (None, _) => Some(path),
@@ -120,46 +119,50 @@ impl Peer {
     }
 
     /// The address of a view without channels.
-    fn plain(self, slide: &Slide, view: View) -> Option<String> {
+    fn plain(self, slide: &Slide, view: SlideView) -> Option<String> {
         let Slide { file, width, height, tile, images, .. } = slide;
         let Region { x, y, width: wide, height: high, to } = view.region(slide);
         // The last level of Deep Zoom is the slide.
         let last = u32::BITS - (width.max(height) - 1).leading_zeros();
         let iiif = format!("{x},{y},{wide},{high}/{},{}/0/default.jpg", to.0, to.1);
         Some(match (self, view) {
-            (Self::Seekwire, View::Tile(column, row)) => {
+            (Self::Seekwire, SlideView::Tile(column, row)) => {
                 format!("/{file}_files/{last}/{column}_{row}.jpg")
             }
-            (Self::Seekwire, View::Half(column, row)) => {
+            (Self::Seekwire, SlideView::Half(column, row)) => {
                 format!("/{file}_files/{}/{column}_{row}.jpg", last - 1)
             }
-            (Self::Seekwire, View::Region(_)) => format!("/iiif/3/{file}/{iiif}"),
-            (Self::Iipsrv, View::Tile(column, row)) => {
+            (Self::Seekwire, SlideView::Region(_)) => format!("/iiif/3/{file}/{iiif}"),
+            (Self::Iipsrv, SlideView::Tile(column, row)) => {
                 let number = row * width.div_ceil(*tile) + column;
                 // It numbers resolutions from the smallest one on, and takes all images for
                 // resolutions.
                 format!("/iipsrv?FIF={file}&JTL={},{number}", images - 1)
             }
-            (Self::Iipsrv, View::Half(..) | View::Region(_)) => {
+            (Self::Iipsrv, SlideView::Half(..) | SlideView::Region(_)) => {
                 format!("/iipsrv?IIIF={file}/{iiif}")
             }
-            (Self::WsiStreamer, View::Tile(column, row)) => {
+            (Self::WsiStreamer, SlideView::Tile(column, row)) => {
                 format!("/tiles/{file}/0/{column}/{row}.jpg")
             }
-            (Self::Openslide, View::Tile(column, row)) => {
+            (Self::Openslide, SlideView::Tile(column, row)) => {
                 format!("/{tile}/{file}_files/{last}/{column}_{row}.jpg")
             }
-            (Self::Openslide, View::Half(column, row)) => {
+            (Self::Openslide, SlideView::Half(column, row)) => {
                 format!("/{tile}/{file}_files/{}/{column}_{row}.jpg", last - 1)
             }
             // The levels above the slide itself.
-            (Self::LargeImage, View::Tile(column, row)) => format!("/{file}/0/{column}/{row}.jpg"),
-            (Self::LargeImage, View::Half(column, row)) => format!("/{file}/1/{column}/{row}.jpg"),
-            (Self::LargeImage, View::Region(_)) => {
+            (Self::LargeImage, SlideView::Tile(column, row)) => {
+                format!("/{file}/0/{column}/{row}.jpg")
+            }
+            (Self::LargeImage, SlideView::Half(column, row)) => {
+                format!("/{file}/1/{column}/{row}.jpg")
+            }
+            (Self::LargeImage, SlideView::Region(_)) => {
                 format!("/{file}/region/{x},{y},{wide},{high}/{},{}.jpg", to.0, to.1)
             }
-            (Self::WsiStreamer, View::Half(..) | View::Region(_))
-            | (Self::Openslide, View::Region(_)) => return None,
+            (Self::WsiStreamer, SlideView::Half(..) | SlideView::Region(_))
+            | (Self::Openslide, SlideView::Region(_)) => return None,
         })
     }
 }
@@ -176,7 +179,7 @@ impl Servers {
     /// # Errors
     ///
     /// If it is not installed, with what to do about that, or does not start.
-    pub(crate) fn start(&self, peer: Peer) -> Result<Server> {
+    pub(crate) fn start(&self, peer: ServerKind) -> Result<RunningServer> {
         const ATTEMPTS: usize = 3;
         let mut attempt = 1;
         loop {
@@ -193,22 +196,22 @@ impl Servers {
         }
     }
 
-    fn try_start(&self, peer: Peer) -> Result<Server> {
+    fn try_start(&self, peer: ServerKind) -> Result<RunningServer> {
         let files = tempfile::tempdir().context("cannot make a directory for a server")?;
         let port = launch::free_port()?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let processes = match peer {
-            Peer::Seekwire => vec![self.seekwire(address)?],
-            Peer::Iipsrv => self.iipsrv(port, files.path())?,
-            Peer::WsiStreamer => self.wsi_streamer(port, files.path())?,
-            Peer::Openslide => vec![self.python(0, address, files.path())?],
-            Peer::LargeImage => vec![self.python(1, address, files.path())?],
+            ServerKind::Seekwire => vec![self.seekwire(address)?],
+            ServerKind::Iipsrv => self.iipsrv(port, files.path())?,
+            ServerKind::WsiStreamer => self.wsi_streamer(port, files.path())?,
+            ServerKind::Openslide => vec![self.python(0, address, files.path())?],
+            ServerKind::LargeImage => vec![self.python(1, address, files.path())?],
         };
         // The last process is the one that listens there.
-        if let Some(front) = processes.last() {
-            front.wait_for_port(address)?;
+        if let Some(server) = processes.last() {
+            server.wait_for_port(address)?;
         }
-        let mut server = Server { peer, address, at_start: 0, processes, _files: files };
+        let mut server = RunningServer { peer, address, at_start: 0, processes, _files: files };
         server.at_start = server.usage().resident;
         Ok(server)
     }
@@ -216,7 +219,7 @@ impl Servers {
     fn seekwire(&self, address: SocketAddr) -> Result<Running> {
         let program = Program::new(slides_program(&self.command)?, &Mode::Plain);
         let program = options(program.arg("slides").arg(&self.directory), &address.to_string());
-        Ok(program.timeout(PATIENCE).start()?)
+        Ok(program.timeout(STARTUP_TIMEOUT).start()?)
     }
 
     /// As many processes as there are processors, since each handles one request at a time, behind
@@ -234,7 +237,7 @@ impl Servers {
                 .env("FILESYSTEM_PREFIX", format!("{}/", self.directory.display()))
                 .env("JPEG_QUALITY", QUALITY)
                 .env("VERBOSITY", "0")
-                .timeout(PATIENCE)
+                .timeout(STARTUP_TIMEOUT)
                 .start()?;
             iipsrv.wait_for_port(SocketAddr::from((Ipv4Addr::LOCALHOST, backend)))?;
             processes.push(iipsrv);
@@ -257,8 +260,8 @@ impl Servers {
         // At its start it requests a listing, and an empty one suffices.
         std::fs::write(root.join("listing.xml"), LISTING)?;
         let store = launch::free_port()?;
-        let front = lighttpd(store, files, &root, "", "index-file.names = ( \"/listing.xml\" )")?;
-        front.wait_for_port(SocketAddr::from((Ipv4Addr::LOCALHOST, store)))?;
+        let listing = lighttpd(store, files, &root, "", "index-file.names = ( \"/listing.xml\" )")?;
+        listing.wait_for_port(SocketAddr::from((Ipv4Addr::LOCALHOST, store)))?;
         let streamer = Program::new(program, &Mode::Plain)
             .args(["--host", "127.0.0.1", "--port", &port.to_string(), "--no-tracing"])
             .args(["--s3-endpoint", &format!("http://127.0.0.1:{store}"), "--s3-bucket"])
@@ -267,7 +270,7 @@ impl Servers {
             .env("AWS_ACCESS_KEY_ID", "anybody")
             .env("AWS_SECRET_ACCESS_KEY", "anything")
             .env("AWS_EC2_METADATA_DISABLED", "true")
-            .timeout(PATIENCE);
+            .timeout(STARTUP_TIMEOUT);
         let streamer = streamer.start().map_err(|error| match error {
             Error::NotInstalled { .. } => anyhow!(
                 "wsi-streamer is not installed: `scripts/deps lab` builds it beside the build, or `cargo install \
@@ -275,7 +278,7 @@ impl Servers {
             ),
             error => error.into(),
         })?;
-        Ok(vec![front, streamer])
+        Ok(vec![listing, streamer])
     }
 
     /// A script under gunicorn: that of OpenSlide, or that of `large_image`.
@@ -295,7 +298,7 @@ impl Servers {
             .args(["--log-level", "warning", "--preload", &format!("{module}:application")])
             .env("SLIDES", &self.directory)
             .env("QUALITY", QUALITY);
-        Ok(program.timeout(PATIENCE).start()?)
+        Ok(program.timeout(STARTUP_TIMEOUT).start()?)
     }
 
     /// Directory of the programs that `scripts/deps lab` installs beside the build.
@@ -327,7 +330,7 @@ impl Servers {
         let import = format!("import gunicorn, {module}");
         let has_it = |python: &&PathBuf| {
             let program = Program::new(python.as_path(), &Mode::Plain).args(["-c", &import]);
-            program.timeout(PATIENCE).run().is_ok()
+            program.timeout(STARTUP_TIMEOUT).run().is_ok()
         };
         candidates[from..].iter().find(has_it).cloned().with_context(|| match module {
             "openslide" => {
@@ -366,7 +369,7 @@ pub(crate) fn options(program: Program, listen: &str) -> Program {
 ///
 /// If it does not answer, or has no such count.
 pub(crate) fn count(address: SocketAddr, name: &str) -> Result<f64> {
-    let metrics = Client::connect(address, PATIENCE)?.get("/metrics")?;
+    let metrics = HttpClient::connect(address, STARTUP_TIMEOUT)?.get("/metrics")?;
     sum(&String::from_utf8_lossy(&metrics), name)
 }
 
@@ -390,7 +393,7 @@ fn sum(metrics: &str, name: &str) -> Result<f64> {
 pub(crate) fn slides_program(command: &Path) -> Result<PathBuf> {
     const NAME: &str = "seekwire-slides";
     let beside = command.parent().unwrap_or(Path::new("."));
-    let candidates = ["", "../lib/seekwire"].map(|place| beside.join(place).join(NAME));
+    let candidates = ["", "../lib/seekwire"].map(|relative| beside.join(relative).join(NAME));
     candidates.iter().find(|path| path.is_file()).cloned().with_context(|| {
         let looked_at = candidates.each_ref().map(|path| path.display().to_string()).join(", ");
         format!("not installed: {NAME} (looked at {looked_at}); run `make build`")
@@ -417,7 +420,7 @@ fn lighttpd(port: u16, files: &Path, root: &Path, modules: &str, more: &str) -> 
     let program = Path::new("/usr/sbin/lighttpd");
     let program = if program.is_file() { program } else { Path::new("lighttpd") };
     let program = Program::new(program, &Mode::Plain).arg("-D").arg("-f").arg(&path);
-    program.timeout(PATIENCE).start().map_err(|error| match error {
+    program.timeout(STARTUP_TIMEOUT).start().map_err(|error| match error {
         Error::NotInstalled { .. } => {
             anyhow!("lighttpd is not installed (Debian package: lighttpd)")
         }
@@ -439,12 +442,12 @@ mod tests {
             images: 6,
             channels: None,
         };
-        let path = |peer: Peer, view| peer.path(&slide, view);
+        let path = |peer: ServerKind, view| peer.path(&slide, view);
         let region = Region { x: 1, y: 2, width: 600, height: 900, to: (200, 300) };
-        let views = [View::Tile(3, 5), View::Half(3, 5), View::Region(region)];
+        let views = [SlideView::Tile(3, 5), SlideView::Half(3, 5), SlideView::Region(region)];
         let of = |peer| views.map(|view| path(peer, view).unwrap_or_default());
         assert_eq!(
-            of(Peer::Seekwire),
+            of(ServerKind::Seekwire),
             [
                 "/a.tif_files/13/3_5.jpg",
                 "/a.tif_files/12/3_5.jpg",
@@ -452,28 +455,33 @@ mod tests {
             ]
         );
         assert_eq!(
-            of(Peer::Iipsrv),
+            of(ServerKind::Iipsrv),
             [
                 "/iipsrv?FIF=a.tif&JTL=5,138",
                 "/iipsrv?IIIF=a.tif/1536,2560,512,512/256,256/0/default.jpg",
                 "/iipsrv?IIIF=a.tif/1,2,600,900/200,300/0/default.jpg"
             ]
         );
-        assert_eq!(of(Peer::WsiStreamer), ["/tiles/a.tif/0/3/5.jpg", "", ""]);
+        assert_eq!(of(ServerKind::WsiStreamer), ["/tiles/a.tif/0/3/5.jpg", "", ""]);
         assert_eq!(
-            of(Peer::Openslide),
+            of(ServerKind::Openslide),
             ["/256/a.tif_files/13/3_5.jpg", "/256/a.tif_files/12/3_5.jpg", ""]
         );
         assert_eq!(
-            of(Peer::LargeImage),
+            of(ServerKind::LargeImage),
             ["/a.tif/0/3/5.jpg", "/a.tif/1/3/5.jpg", "/a.tif/region/1,2,600,900/200,300.jpg"]
         );
         let slide = Slide { channels: Some("0:ff0000:0-9"), ..slide };
-        let all =
-            [Peer::Seekwire, Peer::Iipsrv, Peer::WsiStreamer, Peer::Openslide, Peer::LargeImage];
-        let found = all.map(|peer| peer.path(&slide, View::Tile(3, 5)).unwrap_or_default());
+        let all = [
+            ServerKind::Seekwire,
+            ServerKind::Iipsrv,
+            ServerKind::WsiStreamer,
+            ServerKind::Openslide,
+            ServerKind::LargeImage,
+        ];
+        let paths = all.map(|peer| peer.path(&slide, SlideView::Tile(3, 5)).unwrap_or_default());
         let tile = "/a.tif_files/13/3_5.jpg?c=0:ff0000:0-9";
-        assert_eq!(found, [tile, "", "", "", "/a.tif/0/3/5.jpg?c=0:ff0000:0-9"]);
+        assert_eq!(paths, [tile, "", "", "", "/a.tif/0/3/5.jpg?c=0:ff0000:0-9"]);
     }
 
     #[test]

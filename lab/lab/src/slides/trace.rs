@@ -15,7 +15,7 @@ pub(crate) struct Grid {
 
 /// A tile to request, and when; the browser requests no tile twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct TileRequest {
     pub(crate) at: Duration,
     pub(crate) column: u32,
     pub(crate) row: u32,
@@ -25,18 +25,18 @@ pub(crate) struct Wish {
 const SCREEN: (u32, u32) = (5, 4);
 /// Time between two steps, each of a tile's width.
 pub(crate) const STEP: Duration = Duration::from_millis(500);
-/// Steps until the viewer goes to another place, where it requests the whole new view.
+/// Steps until the viewer goes elsewhere, where it requests the whole new view.
 const STEPS: u32 = 10;
 
-/// The wishes of viewer `number` within `time`, which are the same every time.
-pub(crate) fn viewer(grid: Grid, number: u64, time: Duration) -> Vec<Wish> {
+/// The requests of viewer `number` within `time`, which are the same every time.
+pub(crate) fn viewer(grid: Grid, number: u64, time: Duration) -> Vec<TileRequest> {
     let mut random = Rng::with_seed(number);
     let screen = (SCREEN.0.min(grid.columns), SCREEN.1.min(grid.rows));
     // Where the upper left corner of the screen can be.
     let room = (grid.columns - screen.0, grid.rows - screen.1);
     let mut seen = HashSet::new();
-    let mut wishes = Vec::new();
-    let (mut place, mut heading) = ((0, 0), (1, 0));
+    let mut requests = Vec::new();
+    let (mut corner, mut heading) = ((0, 0), (1, 0));
     // Not all viewers move at the same time, nor go elsewhere.
     let mut at = STEP.mul_f64(random.f64());
     let first = random.u32(0..STEPS);
@@ -45,25 +45,25 @@ pub(crate) fn viewer(grid: Grid, number: u64, time: Duration) -> Vec<Wish> {
             break;
         }
         if step == first || step % STEPS == 0 {
-            place = (random.u32(0..=room.0), random.u32(0..=room.1));
+            corner = (random.u32(0..=room.0), random.u32(0..=room.1));
             heading = headings(&mut random);
         } else {
             // A viewer that follows something continues in the same direction for a while.
-            if random.u32(0..4) == 0 || moved(place, heading, room).is_none() {
+            if random.u32(0..4) == 0 || moved(corner, heading, room).is_none() {
                 heading = headings(&mut random);
             }
-            place = moved(place, heading, room).unwrap_or(place);
+            corner = moved(corner, heading, room).unwrap_or(corner);
         }
-        for row in place.1..place.1 + screen.1 {
-            for column in place.0..place.0 + screen.0 {
+        for row in corner.1..corner.1 + screen.1 {
+            for column in corner.0..corner.0 + screen.0 {
                 if seen.insert((column, row)) {
-                    wishes.push(Wish { at, column, row });
+                    requests.push(TileRequest { at, column, row });
                 }
             }
         }
         at += STEP;
     }
-    wishes
+    requests
 }
 
 fn headings(random: &mut Rng) -> (i64, i64) {
@@ -71,11 +71,9 @@ fn headings(random: &mut Rng) -> (i64, i64) {
 }
 
 /// A step further, unless the slide ends there.
-fn moved(
-    (column, row): (u32, u32),
-    heading: (i64, i64),
-    (columns, rows): (u32, u32),
-) -> Option<(u32, u32)> {
+fn moved(corner: (u32, u32), heading: (i64, i64), room: (u32, u32)) -> Option<(u32, u32)> {
+    let (column, row) = corner;
+    let (columns, rows) = room;
     let column = u32::try_from(i64::from(column) + heading.0).ok()?;
     let row = u32::try_from(i64::from(row) + heading.1).ok()?;
     (column <= columns && row <= rows).then_some((column, row))
@@ -88,23 +86,24 @@ mod tests {
     #[test]
     fn a_viewer_asks_for_a_screen_and_then_for_what_comes_into_sight() {
         let grid = Grid { columns: 50, rows: 40 };
-        let wishes = viewer(grid, 7, Duration::from_secs(4));
-        assert_eq!(wishes, viewer(grid, 7, Duration::from_secs(4)), "it can be repeated");
-        assert_ne!(wishes, viewer(grid, 8, Duration::from_secs(4)));
-        let first = wishes[0].at;
+        let requests = viewer(grid, 7, Duration::from_secs(4));
+        assert_eq!(requests, viewer(grid, 7, Duration::from_secs(4)), "it can be repeated");
+        assert_ne!(requests, viewer(grid, 8, Duration::from_secs(4)));
+        let first = requests[0].at;
         assert!(first < STEP);
-        assert_eq!(wishes.iter().take_while(|wish| wish.at == first).count(), 20);
-        let tiles: HashSet<_> = wishes.iter().map(|wish| (wish.column, wish.row)).collect();
-        assert_eq!(tiles.len(), wishes.len(), "no tile twice");
+        assert_eq!(requests.iter().take_while(|request| request.at == first).count(), 20);
+        let tiles: HashSet<_> =
+            requests.iter().map(|request| (request.column, request.row)).collect();
+        assert_eq!(tiles.len(), requests.len(), "no tile twice");
         assert!(tiles.iter().all(|(column, row)| *column < 50 && *row < 40));
-        assert!(wishes.is_sorted_by_key(|wish| wish.at));
+        assert!(requests.is_sorted_by_key(|request| request.at));
         // Then a column or a row at a time, but for one new view in ten steps.
-        let later = wishes.iter().filter(|wish| wish.at > first);
+        let later = requests.iter().filter(|request| request.at > first);
         let mut steps: Vec<(Duration, usize)> = Vec::new();
-        for wish in later {
-            match steps.last_mut().filter(|(at, _)| *at == wish.at) {
+        for request in later {
+            match steps.last_mut().filter(|(at, _)| *at == request.at) {
                 Some((_, count)) => *count += 1,
-                None => steps.push((wish.at, 1)),
+                None => steps.push((request.at, 1)),
             }
         }
         let views = steps.iter().filter(|(_, count)| *count > 5).count();
@@ -113,8 +112,8 @@ mod tests {
 
     #[test]
     fn a_slide_may_be_smaller_than_the_screen() {
-        let wishes = viewer(Grid { columns: 2, rows: 1 }, 1, Duration::from_secs(20));
-        assert_eq!(wishes.len(), 2);
+        let requests = viewer(Grid { columns: 2, rows: 1 }, 1, Duration::from_secs(20));
+        assert_eq!(requests.len(), 2);
         assert_eq!(viewer(Grid { columns: 9, rows: 9 }, 1, Duration::ZERO), []);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Resources used by the processes of some groups, in total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Usage {
+pub(crate) struct ServerUsage {
     /// User and system time, at a resolution of one clock tick for each process.
     pub(crate) cpu: Duration,
     /// Bytes of resident memory. Shared memory counts for each process.
@@ -15,8 +15,8 @@ pub(crate) struct Usage {
 }
 
 /// The usage of all processes that live and are in one of these process groups.
-pub(crate) fn of_groups(groups: &[u32]) -> Usage {
-    let mut sum = Usage::default();
+pub(crate) fn of_groups(groups: &[u32]) -> ServerUsage {
+    let mut sum = ServerUsage::default();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let path = entry.path();
         if !entry.file_name().to_string_lossy().bytes().all(|byte| byte.is_ascii_digit()) {
@@ -70,6 +70,6 @@ mod tests {
         running.wait_for_line(|line| line == "ready").unwrap();
         let both = of_groups(&[running.id()]);
         assert!(both.resident > 0 && both.peak >= both.resident, "{both:?}");
-        assert_eq!(of_groups(&[]), Usage::default());
+        assert_eq!(of_groups(&[]), ServerUsage::default());
     }
 }

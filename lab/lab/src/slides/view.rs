@@ -1,11 +1,26 @@
 //! Requests to servers: the same pixels from all, under addresses of their own.
 
-use super::material::Slide;
 use super::trace::Grid;
+
+/// A slide that servers have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Slide {
+    /// Name of the file in [`Material::directory`](super::test_slides::Material::directory).
+    pub(crate) file: String,
+    pub(crate) width: u32,
+    pub(crate) height: u32,
+    /// Side of the stored tiles.
+    pub(crate) tile: u32,
+    /// Images in the file, of which the slide itself is the first one.
+    pub(crate) images: u32,
+    /// The visible channels of a slide with channels, as in addresses: number, colour, and the
+    /// values that are shown black and in that colour.
+    pub(crate) channels: Option<&'static str>,
+}
 
 /// A part of a slide as a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum View {
+pub(crate) enum SlideView {
     /// A tile of the slide itself, as large as stored ones and at the same place: column and row.
     Tile(u32, u32),
     /// A tile of a level that is half as large as the slide.
@@ -26,14 +41,14 @@ pub(crate) struct Region {
 
 /// The kind of all views of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum What {
+pub(crate) enum ViewKind {
     Stored,
     Decoded,
     Regions,
     Channels,
 }
 
-impl View {
+impl SlideView {
     /// The part of the slide that it shows.
     pub(crate) fn region(self, slide: &Slide) -> Region {
         let tile = slide.tile;
@@ -57,7 +72,7 @@ impl View {
     }
 }
 
-impl What {
+impl ViewKind {
     /// The name in cases.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -78,22 +93,22 @@ impl What {
     }
 
     /// One tile of the grid.
-    pub(crate) fn tile(self, column: u32, row: u32) -> View {
+    pub(crate) fn tile(self, column: u32, row: u32) -> SlideView {
         match self {
-            Self::Decoded => View::Half(column, row),
-            Self::Stored | Self::Regions | Self::Channels => View::Tile(column, row),
+            Self::Decoded => SlideView::Half(column, row),
+            Self::Stored | Self::Regions | Self::Channels => SlideView::Tile(column, row),
         }
     }
 
     /// All tiles, or `most` regions, in a random order that is the same every time.
-    pub(crate) fn views(self, slide: &Slide, most: usize) -> Vec<View> {
+    pub(crate) fn views(self, slide: &Slide, most: usize) -> Vec<SlideView> {
         let mut random = fastrand::Rng::with_seed(11);
         if self == Self::Regions {
-            return (0..most).map(|_| View::Region(region(slide, &mut random))).collect();
+            return (0..most).map(|_| SlideView::Region(region(slide, &mut random))).collect();
         }
         let Grid { columns, rows } = self.grid(slide);
         let tiles = (0..rows).flat_map(|row| (0..columns).map(move |column| (column, row)));
-        let mut views: Vec<View> = tiles.map(|(column, row)| self.tile(column, row)).collect();
+        let mut views: Vec<SlideView> = tiles.map(|(column, row)| self.tile(column, row)).collect();
         random.shuffle(&mut views);
         views
     }
@@ -137,15 +152,15 @@ mod tests {
     #[test]
     fn all_whole_tiles_are_asked_for_once() {
         let slide = slide();
-        for (what, count) in [(What::Stored, 10 * 7), (What::Decoded, 5 * 3)] {
+        for (what, count) in [(ViewKind::Stored, 10 * 7), (ViewKind::Decoded, 5 * 3)] {
             let views = what.views(&slide, 0);
-            let places: HashSet<_> = views.iter().map(|view| view.region(&slide).x).collect();
+            let positions: HashSet<_> = views.iter().map(|view| view.region(&slide).x).collect();
             assert_eq!((views.len(), views.clone()), (count, what.views(&slide, 0)));
-            assert!(places.len() > 3);
+            assert!(positions.len() > 3);
             for view in views {
                 let Region { x, y, width, height, to } = view.region(&slide);
                 assert!(x + width <= 2600 && y + height <= 1800 && to == (256, 256));
-                assert_eq!(width / to.0, if what == What::Decoded { 2 } else { 1 });
+                assert_eq!(width / to.0, if what == ViewKind::Decoded { 2 } else { 1 });
             }
         }
     }
@@ -153,7 +168,7 @@ mod tests {
     #[test]
     fn regions_are_within_the_slide_and_scaled_alike_both_ways() {
         let slide = slide();
-        for view in What::Regions.views(&slide, 500) {
+        for view in ViewKind::Regions.views(&slide, 500) {
             let Region { x, y, width, height, to } = view.region(&slide);
             assert!(x + width <= 2600 && y + height <= 1800, "{view:?}");
             assert_eq!(width * to.1, height * to.0, "{view:?}");

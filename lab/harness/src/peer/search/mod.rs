@@ -6,12 +6,12 @@
 //! they cost.
 
 mod connection;
+mod methods;
 mod receive;
 mod searcher;
 mod send;
 mod tagged;
 mod usage;
-mod ways;
 
 use anyhow::{Context as _, Result};
 use rustix::thread::{CpuSet, sched_setaffinity};

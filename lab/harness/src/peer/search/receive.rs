@@ -3,9 +3,9 @@
 use std::io::{BufRead, Write};
 
 use super::connection::{Request, Target};
+use super::methods;
 use super::searcher::Search;
 use super::usage::{Instructions, Usage, system_calls};
-use super::ways;
 use crate::search::plan::Turn;
 use crate::search::{Account, Receive};
 use anyhow::{Context as _, Result};
@@ -17,7 +17,7 @@ pub(super) fn take_turns(
     report: &mut impl Write,
 ) -> Result<()> {
     let target = Target::new(order.sender, order.plan.receive_buffer())?;
-    let mut search = ways::search(order.way, order.carrier, order.plan, target)?;
+    let mut search = methods::search(order.method, order.carrier, order.plan, target)?;
     let mut counter = Instructions::new();
     for line in orders.lines() {
         let line = line?;

@@ -1,4 +1,4 @@
-//! Code that the ways to get at a message share: how a message carries its number, and the
+//! Code that the search methods share: how a message carries its number, and the
 //! connection that it arrives on.
 
 use std::io::{self, Read, Write};
@@ -11,7 +11,7 @@ use seekwire_transport::buffer::Buffer;
 
 use super::connection::{Connection, Request, Target};
 use crate::launch::Traffic;
-use crate::search::Plan;
+use crate::search::SearchPlan;
 
 /// Writes its number into a message: into both ends if it is long enough, else into as much of it
 /// as fits.
@@ -68,12 +68,9 @@ impl Ends {
 }
 
 /// Fails unless the received message is message `number`.
-pub(super) fn check(plan: Plan, found: Ends, number: u64) -> Result<()> {
+pub(super) fn check(plan: SearchPlan, ends: Ends, number: u64) -> Result<()> {
     let expected = Ends::expected(plan.size as usize, number);
-    ensure!(
-        found == expected,
-        "message {number} is not what was sent: {found:?}, not {expected:?}"
-    );
+    ensure!(ends == expected, "message {number} is not what was sent: {ends:?}, not {expected:?}");
     Ok(())
 }
 
@@ -149,7 +146,7 @@ impl Seekable for SeekStream {
         let stream = Self::new(connection);
         if let Some(name) = std::env::var("SEEKWIRE_SEEK_WAY")
             .ok()
-            .filter(|name| stream.way().is_ok_and(|way| way.name() != name))
+            .filter(|name| stream.way().is_ok_and(|method| method.name() != name))
         {
             bail!("this kernel does not support seeking with \"{name}\"");
         }

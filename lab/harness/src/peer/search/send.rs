@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
 
 use anyhow::{Context as _, Result};
-use seekwire_protocol::message::{HEADER, HELLO, Header};
+use seekwire_protocol::message::{HEADER, HELLO, MessageHeader};
 
 use super::connection::{Connection, Request, welcome};
 use super::searcher::stamp;
@@ -67,7 +67,7 @@ fn send_tagged<C: Connection>(connection: &mut C, request: Request) -> Result<()
     connection.write_all(&HELLO)?;
     let mut message = vec![1u8; HEADER + request.size as usize];
     for number in 0..request.messages {
-        let header = Header {
+        let header = MessageHeader {
             len: request.size as u32,
             sequence: number as u32,
             tag: number % request.tags,

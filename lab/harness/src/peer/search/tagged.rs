@@ -1,4 +1,4 @@
-//! Receivers of messages with tags: a mailbox, and the usual way of libraries without seeks.
+//! Receivers of messages with tags: a mailbox, and the usual method of libraries without seeks.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufReader, Read};
@@ -6,19 +6,19 @@ use std::io::{BufReader, Read};
 use anyhow::{Result, bail, ensure};
 use seekwire::mailbox::{Mailbox, RecvError, Selector, Ticket};
 use seekwire::seek::SeekSocket;
-use seekwire_protocol::message::{HEADER, HELLO, Header};
+use seekwire_protocol::message::{HEADER, HELLO, MessageHeader};
 
 use super::connection::{Connection, Request, Target};
 use super::searcher::{Ends, Search, Seekable, Slot, check};
 use crate::launch::Traffic;
-use crate::search::Plan;
+use crate::search::SearchPlan;
 
 /// Memory into which [`Aside`] reads what has arrived.
 const BULK: usize = 256 << 10;
 
 /// The laps of a connection: number of the first message, its number of tags, and how many of them
 /// come unexpected.
-fn laps(plan: Plan, messages: u64) -> impl Iterator<Item = (u64, u64, u64)> {
+fn laps(plan: SearchPlan, messages: u64) -> impl Iterator<Item = (u64, u64, u64)> {
     let tags = plan.tags.unwrap_or(1);
     (0..messages).step_by(tags as usize).map(move |first| {
         let lap = tags.min(messages - first);
@@ -29,7 +29,7 @@ fn laps(plan: Plan, messages: u64) -> impl Iterator<Item = (u64, u64, u64)> {
 /// A mailbox. Expected messages are posted before they arrive; unexpected ones are requested once
 /// all of them are known to be there.
 pub(super) struct Mailboxes<S: SeekSocket> {
-    plan: Plan,
+    plan: SearchPlan,
     target: Target,
     mailbox: Option<Mailbox<S>>,
     message: Vec<u8>,
@@ -39,7 +39,7 @@ pub(super) struct Mailboxes<S: SeekSocket> {
 }
 
 impl<S: SeekSocket + Seekable> Mailboxes<S> {
-    pub(super) fn new(plan: Plan, target: Target) -> Self {
+    pub(super) fn new(plan: SearchPlan, target: Target) -> Self {
         let buffer = || vec![1; plan.size as usize];
         let expected = plan.tags.unwrap_or(1) - plan.skip;
         let spare = (0..expected).map(|_| buffer()).collect();
@@ -91,7 +91,7 @@ impl<S: SeekSocket + Seekable> Search for Mailboxes<S> {
 /// The usual way of libraries: arrived bytes are read at once, and messages that nobody waits for
 /// are copied aside. Large ones that are awaited go straight to their buffer.
 pub(super) struct Aside<C> {
-    plan: Plan,
+    plan: SearchPlan,
     slot: Slot<BufReader<C>>,
     aside: HashMap<u64, VecDeque<Vec<u8>>>,
     spare: Vec<Vec<u8>>,
@@ -102,7 +102,7 @@ pub(super) struct Aside<C> {
 }
 
 impl<C: Connection> Aside<C> {
-    pub(super) fn new(plan: Plan, target: Target) -> Self {
+    pub(super) fn new(plan: SearchPlan, target: Target) -> Self {
         let buffer = || vec![1; plan.size as usize];
         let spare = (0..plan.skip).map(|_| buffer()).collect();
         let expected = (plan.skip..plan.tags.unwrap_or(1)).map(|_| buffer()).collect();
@@ -119,9 +119,9 @@ impl<C: Connection> Aside<C> {
 
     /// Receives the next message of this tag, the `nth` of the expected ones.
     fn take(&mut self, tag: u64, nth: Option<usize>) -> Result<Ends> {
-        if let Some(found) = self.aside.get_mut(&tag).and_then(VecDeque::pop_front) {
-            self.message.copy_from_slice(&found);
-            self.spare.push(found);
+        if let Some(message) = self.aside.get_mut(&tag).and_then(VecDeque::pop_front) {
+            self.message.copy_from_slice(&message);
+            self.spare.push(message);
             return Ok(Ends::of(&self.message));
         }
         loop {
@@ -140,10 +140,10 @@ impl<C: Connection> Aside<C> {
         }
     }
 
-    fn header(&mut self) -> Result<Header> {
+    fn header(&mut self) -> Result<MessageHeader> {
         let mut bytes = [0; HEADER];
         self.slot.get()?.read_exact(&mut bytes)?;
-        let header = Header::decode(bytes, self.sequence, self.plan.size as u32)?;
+        let header = MessageHeader::decode(bytes, self.sequence, self.plan.size as u32)?;
         ensure!(u64::from(header.len) == self.plan.size, "a message of {} bytes", header.len);
         self.sequence = self.sequence.wrapping_add(1);
         Ok(header)
@@ -166,8 +166,8 @@ impl<C: Connection> Search for Aside<C> {
         for (first, lap, skip) in laps(self.plan, messages) {
             for tag in (skip..lap).chain(0..skip) {
                 let nth = tag.checked_sub(skip).map(|nth| nth as usize);
-                let found = self.take(tag, nth)?;
-                check(self.plan, found, first + tag)?;
+                let ends = self.take(tag, nth)?;
+                check(self.plan, ends, first + tag)?;
             }
         }
         Ok(())
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn the_last_lap_keeps_the_share() {
-        let plan = Plan { tags: Some(8), ..Plan::search(64, 4) };
+        let plan = SearchPlan { tags: Some(8), ..SearchPlan::search(64, 4) };
         assert_eq!(laps(plan, 20).collect::<Vec<_>>(), [(0, 8, 4), (8, 8, 4), (16, 4, 2)]);
     }
 }

@@ -1,31 +1,28 @@
 //! `flow-demand`: execution time while blocks take longer now and then, or one host always does, by
 //! how blocks are dealt; figure 6.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
+use seekwire_flow::DealingPolicy;
 
-use super::{GIGABIT, axis, figure, grid, median, points};
-use crate::claim::{Claim, Criterion, Estimate, Source};
+use super::{GIGABIT, axis, figure, grid, points};
+use crate::claim::{Estimate, Evidence};
 use crate::experiment::{Context, Experiment};
-use crate::imaging::cluster::{Carrier, Cluster, Surroundings};
-use crate::imaging::cost::{Compute, Slow, Way, oracle};
-use crate::imaging::{BlockSize, Dealing, IMAGE, What};
-use crate::outcome::{At, Findings, Key, Outcome, Recorded, ResultFile, Table};
+use crate::experiments::by_size::median;
+use crate::imaging::cluster::{Cluster, ClusterCarrier, Surroundings};
+use crate::imaging::cost::{Compute, EmulationMode, Slow, oracle};
+use crate::imaging::{BlockSize, ClusterTask, IMAGE, POLICIES};
+use crate::outcome::{At, Findings, Outcome, Recorded, ResultFile, Table};
 use crate::plot::{Figure, Series};
-use crate::record::{Better, Metric, Row};
+use crate::record::{Metric, Row};
 use crate::schedule::{Group, Trial, Variant, alternate};
 
 pub(in crate::experiments) struct Demand;
 
-const TIME: Metric = Metric { name: "execution time", unit: "ms", better: Better::Lower };
+const TIME: Metric = Metric::lower("execution time", "ms");
 /// Execution time over that of a dealer that knows everything.
-const RATIO: Metric = Metric { name: "time over the oracle's", unit: "", better: Better::Lower };
+const RATIO: Metric = Metric::lower("time over the oracle's", "");
 /// Computation time of copies of clip over the intended time.
-const EMULATION: Metric =
-    Metric { name: "computation over wanted", unit: "", better: Better::Lower };
-
-const FIGURE: &str = "Melnyk et al., “Sockets and heterogeneous clusters” (2024), figure 6";
+const EMULATION: Metric = Metric::lower("computation over wanted", "");
 
 const ORACLE: &str = "oracle";
 /// Asked for at once: filling and emptying the pipeline is a part of all of them.
@@ -37,16 +34,16 @@ const PERCENTS: &str = "probabilities of slowness (%)";
 /// The carrier, the size of blocks, and how computation is emulated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Setting {
-    carrier: Carrier,
+    carrier: ClusterCarrier,
     block: BlockSize,
-    way: Way,
+    mode: EmulationMode,
     /// Whether all factors and probabilities are tried, or few.
     is_full: bool,
 }
 
 impl Setting {
-    const fn new(carrier: Carrier, block: BlockSize) -> Self {
-        Self { carrier, block, way: Way::Sleep, is_full: true }
+    const fn new(carrier: ClusterCarrier, block: BlockSize) -> Self {
+        Self { carrier, block, mode: EmulationMode::Sleep, is_full: true }
     }
 
     const fn few(self) -> Self {
@@ -54,38 +51,40 @@ impl Setting {
     }
 
     const fn burning(self) -> Self {
-        Self { way: Way::Burn, ..self }
+        Self { mode: EmulationMode::Burn, ..self }
     }
 
     fn name(self) -> String {
-        let way = if self.way == Way::Burn { ", burning" } else { "" };
-        format!("{}, {}{way}", self.carrier.name(), self.block.name())
+        let mode = if self.mode == EmulationMode::Burn { ", burning" } else { "" };
+        format!("{}, {}{mode}", self.carrier.name(), self.block.name())
     }
 
     /// Whether its dealing is judged. In the others something else is the limit: processors that
     /// compute, or that move eight times as many blocks, or a link.
     fn is_judged(self) -> bool {
-        self.way == Way::Sleep && self.block == BlockSize::LARGE && self.carrier.rate().is_none()
+        self.mode == EmulationMode::Sleep
+            && self.block == BlockSize::LARGE
+            && self.carrier.rate().is_none()
     }
 }
 
 /// The paper's two kinds of sockets with the block size of each, and settings of our own.
 const SETTINGS: [Setting; 8] = [
-    Setting::new(Carrier::Tcp, BlockSize::LARGE),
-    Setting::new(Carrier::Ring, BlockSize::SMALL),
-    Setting::new(Carrier::Ring, BlockSize::LARGE),
-    Setting::new(Carrier::Tcp, BlockSize::SMALL).few(),
-    Setting::new(Carrier::Ring, BlockSize::Auto).few(),
-    Setting::new(Carrier::Ring, BlockSize::LARGE).burning().few(),
-    Setting::new(Carrier::Link(GIGABIT), BlockSize::LARGE).few(),
-    Setting::new(Carrier::Link(GIGABIT / 10), BlockSize::LARGE).few(),
+    Setting::new(ClusterCarrier::Tcp, BlockSize::LARGE),
+    Setting::new(ClusterCarrier::Ring, BlockSize::SMALL),
+    Setting::new(ClusterCarrier::Ring, BlockSize::LARGE),
+    Setting::new(ClusterCarrier::Tcp, BlockSize::SMALL).few(),
+    Setting::new(ClusterCarrier::Ring, BlockSize::Auto).few(),
+    Setting::new(ClusterCarrier::Ring, BlockSize::LARGE).burning().few(),
+    Setting::new(ClusterCarrier::Link(GIGABIT), BlockSize::LARGE).few(),
+    Setting::new(ClusterCarrier::Link(GIGABIT / 10), BlockSize::LARGE).few(),
 ];
 
 const QUICK: [Setting; 4] = [
-    Setting::new(Carrier::Tcp, BlockSize::LARGE),
-    Setting::new(Carrier::Ring, BlockSize::SMALL).few(),
-    Setting::new(Carrier::Ring, BlockSize::LARGE),
-    Setting::new(Carrier::Link(GIGABIT), BlockSize::LARGE).few(),
+    Setting::new(ClusterCarrier::Tcp, BlockSize::LARGE),
+    Setting::new(ClusterCarrier::Ring, BlockSize::SMALL).few(),
+    Setting::new(ClusterCarrier::Ring, BlockSize::LARGE),
+    Setting::new(ClusterCarrier::Link(GIGABIT), BlockSize::LARGE).few(),
 ];
 
 /// How speeds vary.
@@ -137,40 +136,16 @@ fn cases(setting: Setting, factors: &[u64], percents: &[u64]) -> Vec<(u64, Speed
 }
 
 impl Experiment for Demand {
-    fn name(&self) -> &'static str {
-        "flow-demand"
-    }
+    experiment_file!("flow-demand");
 
-    fn question(&self) -> &'static str {
-        "How a pipeline copes with nodes that are slow at times, or one that always is, by how blocks are dealt."
-    }
-
-    fn about(&self) -> &'static str {
-        "An image of 16 MiB goes through four filters of seekwire-flow: repository, clip and subsample with three \
-         copies each, and a viewer. Each of three hosts is a process with a copy of clip and of subsample; the front \
-         has the repositories and the viewer, which checks every byte. Clip computes 18 ns for a byte, and takes \
-         several times as long for blocks that are slow: either a part of all blocks, drawn for each block with a \
-         fixed seed, or all blocks of one host. Blocks are dealt in turn, to the copy with the fewest that it has not \
-         begun, or adaptively; from clip to subsample on demand in all cases. Computation is emulated by sleeping, \
-         whose errors are carried over to the next block, so that two processors can play three hosts; where a name \
-         says so, by burning. The oracle divides the work by the sum of speeds, or the drawn work by the number of \
-         copies: no dealer can be faster. Where processes burn, it includes the limit of the processors, and where \
-         there is a link, that of the link. Three updates are requested at once, and times are for one of them; quick \
-         runs request one. At most twelve blocks of 16 KiB, or as many bytes, are on their way to clip. Goals are \
-         judged with blocks of 16 KiB on this host: it takes two processors longer to move those of 2 KiB than three \
-         hosts to compute."
-    }
-
-    fn paper_reference(&self) -> Option<&'static str> {
-        Some("figure 6 of the paper on sockets and heterogeneous clusters")
-    }
-
-    fn claims(&self) -> &'static [Claim] {
-        CLAIMS
-    }
-
-    fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 45 } else { 3600 })
+    fn computed(&self, words: &[&str], result: &ResultFile) -> Option<Evidence> {
+        match words {
+            ["kinds of sockets"] => Some(kinds_of_sockets(result)),
+            ["never slower"] => Some(never_slower(result)),
+            ["oracle, speeds change"] => Some(oracle_where(result, true)),
+            ["oracle, speeds stand still"] => Some(oracle_where(result, false)),
+            _ => None,
+        }
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
@@ -184,13 +159,13 @@ impl Experiment for Demand {
             .iter()
             .map(|&setting| {
                 let cases = cases(setting, factors, percents);
-                let variant = |dealing: Dealing| {
+                let variant = |dealing: DealingPolicy| {
                     let cases = cases.clone();
                     Variant::new(dealing.name(), move |trial: &mut Trial| {
                         measure(context, surroundings, setting, dealing, &cases, trial)
                     })
                 };
-                Group::new(setting.name(), Dealing::ALL.map(variant).into())
+                Group::new(setting.name(), POLICIES.map(variant).into())
             })
             .collect();
         let samples = alternate(&mut groups, rounds, context.progress())?;
@@ -204,16 +179,16 @@ impl Experiment for Demand {
         Ok(Outcome {
             parameters,
             samples,
-            baseline: Dealing::Demand.name(),
+            baseline: DealingPolicy::Demand.name(),
             violation: surroundings.violation(),
         })
     }
 
     fn findings(&self, recorded: Recorded<'_>) -> Findings {
-        let rows = recorded.samples.rows(Dealing::Demand.name());
+        let rows = recorded.samples.rows(DealingPolicy::Demand.name());
         let (factors, percents) = (recorded.numbers(FACTORS), recorded.numbers(PERCENTS));
         Findings {
-            summary: summary(&rows),
+            summary: self.file().summary(recorded.samples, &summary(&rows)),
             tables: SETTINGS
                 .iter()
                 .filter_map(|&setting| table(&rows, setting, &factors, &percents))
@@ -227,23 +202,24 @@ fn measure(
     context: &Context<'_>,
     surroundings: &Surroundings,
     setting: Setting,
-    dealing: Dealing,
+    dealing: DealingPolicy,
     cases: &[(u64, Speeds)],
     trial: &mut Trial,
 ) -> Result<()> {
-    let Setting { carrier, block, way, .. } = setting;
+    let Setting { carrier, block, mode, .. } = setting;
     let mut cluster =
-        Cluster::start(context, surroundings, carrier, block, [dealing, Dealing::Demand])?;
-    // All processes have met, connections have their carrier, and memory has been touched.
-    cluster.run(What::Updates { count: 1, compute: Compute::clip(Slow::Nobody, way) })?;
+        Cluster::start(context, surroundings, carrier, block, [dealing, DealingPolicy::Demand])?;
+    // All processes have connected, connections have their carrier, and memory has been touched.
+    cluster.run(ClusterTask::Updates { count: 1, compute: Compute::clip(Slow::Nobody, mode) })?;
     let cases = if trial.is_warm_up() { &cases[..cases.len().min(1)] } else { cases };
     for &(factor, speeds) in cases {
         // The same draw in all rounds and for all policies.
         let slow = speeds.slow(factor, factor);
         let count = context.pick(1, UPDATES);
-        let report = cluster.run(What::Updates { count, compute: Compute::clip(slow, way) })?;
+        let report =
+            cluster.run(ClusterTask::Updates { count, compute: Compute::clip(slow, mode) })?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let processors = (way == Way::Burn).then_some(processors);
+        let processors = (mode == EmulationMode::Burn).then_some(processors);
         let least = oracle(
             slow,
             &report.work,
@@ -252,7 +228,8 @@ fn measure(
         );
         ensure!(least > 0.0, "no copy has reported its computation");
         let (time, least) = (report.span_ns as f64 / 1e9 / count as f64, least / count as f64);
-        let sum = |of: fn(&crate::imaging::Work) -> u64| report.work.iter().map(of).sum::<u64>();
+        let sum =
+            |of: fn(&crate::imaging::ClipWork) -> u64| report.work.iter().map(of).sum::<u64>();
         let emulated = sum(|work| work.took_ns) as f64 / sum(|work| work.cost_ns).max(1) as f64;
         let case = speeds.case(setting, factor);
         let x = Some(speeds.x(factor));
@@ -292,8 +269,8 @@ fn worst<'r>(
     rows: impl Iterator<Item = &'r Row>,
     of: impl Fn(&Row) -> Option<f64>,
 ) -> Option<(&'r Row, f64)> {
-    let found = rows.filter_map(|row| Some((row, of(row)?)));
-    found.max_by(|(_, a), (_, b)| a.total_cmp(b))
+    let values = rows.filter_map(|row| Some((row, of(row)?)));
+    values.max_by(|(_, a), (_, b)| a.total_cmp(b))
 }
 
 fn middle(row: &Row) -> Option<f64> {
@@ -304,27 +281,17 @@ fn against_demand(row: &Row) -> Option<f64> {
     row.ratio.map(|ratio| ratio.value)
 }
 
-const ADAPTIVE: &str = Dealing::Adaptive.name();
+const ADAPTIVE: &str = DealingPolicy::Adaptive.name();
 
-fn summary(rows: &[Row]) -> Vec<Key> {
+fn summary(rows: &[Row]) -> [(&'static str, Option<f64>); 3] {
     let oracle =
         |is_change| worst(judged(rows, ADAPTIVE, RATIO, is_change), middle).map(|(_, ratio)| ratio);
-    let keys = [
-        (
-            "adaptive_vs_demand_worst_ratio",
-            "execution time of adaptive over demand where speeds change, median of the rounds where it is worst; lower is \
-             better",
-            worst(judged(rows, ADAPTIVE, TIME, true), against_demand).map(|(_, ratio)| ratio),
-        ),
-        (
-            "adaptive_vs_oracle_worst_ratio",
-            "execution time of adaptive over the oracle’s where speeds change, where it is worst; lower is better",
-            oracle(true),
-        ),
-        ("static_vs_oracle_ratio", "the same where one host is slow all the time", oracle(false)),
-    ];
-    let keys = keys.into_iter();
-    keys.filter_map(|(name, meaning, value)| Key::measured(name, meaning, value)).collect()
+    let against_demand = worst(judged(rows, ADAPTIVE, TIME, true), against_demand);
+    [
+        ("adaptive_vs_demand_worst_ratio", against_demand.map(|(_, ratio)| ratio)),
+        ("adaptive_vs_oracle_worst_ratio", oracle(true)),
+        ("static_vs_oracle_ratio", oracle(false)),
+    ]
 }
 
 fn table(rows: &[Row], setting: Setting, factors: &[u64], percents: &[u64]) -> Option<Table> {
@@ -338,10 +305,10 @@ fn table(rows: &[Row], setting: Setting, factors: &[u64], percents: &[u64]) -> O
     if cases.is_empty() {
         return None;
     }
-    let columns = Dealing::ALL.map(|dealing| dealing.name().to_owned());
+    let columns = POLICIES.map(|dealing| dealing.name().to_owned());
     Some(grid(
         &format!("Execution time over the oracle’s, {}", setting.name()),
-        &format!("Medians of the rounds. Computation is emulated by {}.", setting.way.name()),
+        &format!("Medians of the rounds. Computation is emulated by {}.", setting.mode.name()),
         "case",
         &columns,
         &cases,
@@ -380,12 +347,12 @@ fn figures(rows: &[Row], factors: &[u64]) -> Vec<Figure> {
 
 /// Curves of the policies, and the oracle’s, which is below all of them.
 fn curves(rows: &[Row], is_own: impl Fn(&Row) -> bool + Copy) -> Vec<Series> {
-    let policy = |(colour, dealing): (usize, &Dealing)| Series {
+    let policy = |(colour, dealing): (usize, &DealingPolicy)| Series {
         name: dealing.name().to_owned(),
         colour,
         points: points(rows, TIME, dealing.name(), is_own),
     };
-    let mut series: Vec<Series> = Dealing::ALL.iter().enumerate().map(policy).collect();
+    let mut series: Vec<Series> = POLICIES.iter().enumerate().map(policy).collect();
     let mut bound = points(rows, TIME, ADAPTIVE, is_own);
     for point in &mut bound {
         let row = rows.iter().find(|row| {
@@ -404,26 +371,26 @@ fn curves(rows: &[Row], is_own: impl Fn(&Row) -> bool + Copy) -> Vec<Series> {
 }
 
 /// No interval: it is the end of one.
-fn bare(value: f64, rounds: usize) -> Result<Estimate, String> {
+fn bare(value: f64, rounds: usize) -> Evidence {
     Estimate::mean(value, 0.0, rounds)
 }
 
-fn never_slower(result: &ResultFile) -> Result<Estimate, String> {
+fn never_slower(result: &ResultFile) -> Evidence {
     let low = |row: &Row| row.ratio.map(|ratio| ratio.low);
-    let found = worst(judged(&result.rows, ADAPTIVE, TIME, true), low);
-    let (row, low) = found.ok_or("adaptive and demand were not both measured")?;
+    let worst = worst(judged(&result.rows, ADAPTIVE, TIME, true), low);
+    let (row, low) = worst.ok_or("adaptive and demand were not both measured")?;
     bare(low, row.spread.map_or(0, |spread| spread.n))
 }
 
-fn oracle_where(result: &ResultFile, is_change: bool) -> Result<Estimate, String> {
-    let found = worst(judged(&result.rows, ADAPTIVE, RATIO, is_change), middle);
-    let (row, _) = found.ok_or("adaptive was not measured")?;
+fn oracle_where(result: &ResultFile, is_change: bool) -> Evidence {
+    let worst = worst(judged(&result.rows, ADAPTIVE, RATIO, is_change), middle);
+    let (row, _) = worst.ok_or("adaptive was not measured")?;
     Estimate::median(result, At { case: &row.case, variant: ADAPTIVE, metric: RATIO.name })
 }
 
 /// The paper's two kinds of sockets, dealt on demand, where they differ most.
-fn kinds_of_sockets(result: &ResultFile) -> Result<Estimate, String> {
-    const DEMAND: &str = Dealing::Demand.name();
+fn kinds_of_sockets(result: &ResultFile) -> Evidence {
+    const DEMAND: &str = DealingPolicy::Demand.name();
     let [tcp, ring, ..] = SETTINGS;
     let start = format!("{}, ", tcp.name());
     fn at(case: &str) -> At<'_> {
@@ -442,77 +409,13 @@ fn kinds_of_sockets(result: &ResultFile) -> Result<Estimate, String> {
         .ok_or_else(|| "demand was not measured with both".to_owned())
 }
 
-const CLAIMS: &[Claim] = &[
-    Claim {
-        title: "kinds of sockets, dealt on demand",
-        statement: "Dealt on demand, both kinds of sockets, each with blocks of its size, take nearly the same time, \
-                    however many blocks are slow.",
-        source: Source::Paper(FIGURE),
-        published: "nearly equal",
-        measure: "execution time on the ring with blocks of 2 KiB over that over TCP with 16 KiB, where they differ most",
-        unit: "",
-        evidence: kinds_of_sockets,
-        criterion: Criterion::Between(0.85, 1.18),
-        better: Some(Better::Lower),
-        otherwise: "two processors move eight times as many blocks for all hosts, which takes longer than computing; \
-                    the paper's hosts had network cards and processors of their own",
-    },
-    Claim {
-        title: "adaptive against demand",
-        statement: "Adaptive dealing is never slower than demand-driven dealing, however many blocks are slow.",
-        source: Source::Goal,
-        published: "",
-        measure: "execution time of adaptive over demand where speeds change: the largest of the lower ends of the \
-                  intervals",
-        unit: "",
-        evidence: never_slower,
-        criterion: Criterion::AtMost(1.0),
-        better: None,
-        otherwise: "there is a case in which demand is faster",
-    },
-    Claim {
-        title: "adaptive against the oracle, speeds change",
-        statement: "Where speeds change from block to block, adaptive dealing comes within 15 % of a dealer that knows \
-                    everything.",
-        source: Source::Goal,
-        published: "",
-        measure: "execution time over the oracle’s where speeds change, in the worst case",
-        unit: "",
-        evidence: |result| oracle_where(result, true),
-        criterion: Criterion::AtMost(1.15),
-        better: None,
-        otherwise: "it takes longer",
-    },
-    Claim {
-        title: "adaptive against the oracle, speeds stand still",
-        statement: "Where one host is slow all the time, adaptive dealing comes within 8 %.",
-        source: Source::Goal,
-        published: "",
-        measure: "execution time over the oracle’s where one host is slow all the time, in the worst case",
-        unit: "",
-        evidence: |result| oracle_where(result, false),
-        criterion: Criterion::AtMost(1.08),
-        better: None,
-        otherwise: "it takes longer",
-    },
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::record::{Sample, Samples};
 
     fn sample(case: &str, variant: &str, metric: Metric, round: usize, value: f64) -> Sample {
-        Sample {
-            case: case.to_owned(),
-            x: Some(20.0),
-            variant: variant.to_owned(),
-            metric: Some(metric),
-            round,
-            position: 0,
-            outcome: Ok(value),
-            traffic: None,
-        }
+        Sample { x: Some(20.0), ..Sample::new(case, variant, metric, round, value) }
     }
 
     #[test]
@@ -526,13 +429,13 @@ mod tests {
                 samples.0.extend([
                     sample(&change, ADAPTIVE, TIME, round, time),
                     sample(&change, ADAPTIVE, RATIO, round, time / 100.0),
-                    sample(&change, Dealing::Demand.name(), TIME, round, 100.0),
+                    sample(&change, DealingPolicy::Demand.name(), TIME, round, 100.0),
                     sample(&stand, ADAPTIVE, RATIO, round, time / 104.0),
                 ]);
             }
         }
-        let values: Vec<f64> =
-            summary(&samples.rows(Dealing::Demand.name())).iter().map(|key| key.value).collect();
+        let values =
+            summary(&samples.rows(DealingPolicy::Demand.name())).map(|(_, value)| value.unwrap());
         assert_eq!(values, [1.1, 1.1, 110.0 / 104.0]);
     }
 

@@ -1,10 +1,10 @@
 //! Gains over TCP under a guarantee, beside those of the paper.
 
+use super::PAPER;
 use super::load::TCP;
-use super::{PAPER, median};
-use crate::claim::{Comparison, Estimate};
-use crate::experiments::by_size::spread;
-use crate::outcome::{At, Key, ResultFile, Table};
+use crate::claim::{Estimate, Evidence, PublishedComparison};
+use crate::experiments::by_size::{median, spread};
+use crate::outcome::{At, ResultFile, SummaryValue, Table};
 use crate::plot::{Bar, Chart, Figure};
 use crate::record::{Better, Metric, Row};
 
@@ -12,8 +12,8 @@ use crate::record::{Better, Metric, Row};
 #[derive(Clone, Copy)]
 pub(super) struct Guarantee {
     pub(super) metric: Metric,
-    /// Of the cases with that computation, the one in which TCP and the other way are compared: the
-    /// hardest one that both hold.
+    /// Of the cases with that computation, the one in which TCP and the other variant are compared:
+    /// the hardest one that both hold.
     pub(super) case: fn(&[Row], &str, &str) -> Option<String>,
     pub(super) gains: &'static [Gain],
     pub(super) about: [&'static str; 2],
@@ -25,7 +25,7 @@ pub(super) struct Gain {
     /// Its name in the summary.
     pub(super) key: &'static str,
     pub(super) compute: &'static str,
-    pub(super) way: &'static str,
+    pub(super) variant: &'static str,
     /// The paper's gain, where it gives one.
     pub(super) published: Option<f64>,
 }
@@ -33,34 +33,36 @@ pub(super) struct Gain {
 pub(super) const fn gain(
     key: &'static str,
     compute: &'static str,
-    way: &'static str,
+    variant: &'static str,
     published: Option<f64>,
 ) -> Gain {
-    Gain { key, compute, way, published }
+    Gain { key, compute, variant, published }
 }
 
 impl Guarantee {
+    /// The number of a claim by its words: the computation and the variant of a gain.
+    pub(super) fn computed(&self, words: &[&str], result: &ResultFile) -> Option<Evidence> {
+        match words {
+            ["gain", compute, variant] => Some(self.gain(result, compute, variant)),
+            _ => None,
+        }
+    }
+
     /// How many times as good as over TCP.
-    pub(super) fn gain(
-        &self,
-        result: &ResultFile,
-        compute: &str,
-        way: &str,
-    ) -> Result<Estimate, String> {
-        let case = (self.case)(&result.rows, compute, way)
-            .ok_or_else(|| format!("TCP and {way} hold nothing in common, {compute}"))?;
+    fn gain(&self, result: &ResultFile, compute: &str, variant: &str) -> Evidence {
+        let case = (self.case)(&result.rows, compute, variant)
+            .ok_or_else(|| format!("TCP and {variant} hold nothing in common, {compute}"))?;
         // A ratio of nothing has no interval, unless it was nothing in all rounds.
-        if median(&result.rows, &case, way, self.metric) == Some(0.0) {
-            let all = spread(&result.rows, &case, way, self.metric);
+        if median(&result.rows, &case, variant, self.metric) == Some(0.0) {
+            let all = spread(&result.rows, &case, variant, self.metric);
             if all.is_none_or(|all| all.max > 0.0) {
-                return Err(format!("{way} mostly holds nothing where TCP does: {case}"));
+                return Err(format!("{variant} mostly holds nothing where TCP does: {case}"));
             }
             let tcp = At { case: &case, variant: TCP, metric: self.metric.name };
             let rounds = Estimate::median(result, tcp)?.rounds;
             return Ok(Estimate { value: 0.0, low: 0.0, high: 0.0, rounds });
         }
-        let ratio =
-            Estimate::ratio(result, At { case: &case, variant: way, metric: self.metric.name })?;
+        let ratio = Estimate::ratio(result, At { case: &case, variant, metric: self.metric.name })?;
         Ok(match self.metric.better {
             Better::Higher => ratio,
             Better::Lower => Estimate {
@@ -72,32 +74,36 @@ impl Guarantee {
         })
     }
 
-    pub(super) fn keys(&self, rows: &[Row]) -> Vec<Key> {
-        let gain = |compute, way| {
-            let case = (self.case)(rows, compute, way)?;
+    pub(super) fn keys(&self, rows: &[Row]) -> Vec<SummaryValue> {
+        let gain = |compute, variant| {
+            let case = (self.case)(rows, compute, variant)?;
             let of = |variant| median(rows, &case, variant, self.metric);
-            let ratio = of(way)? / of(TCP)?;
+            let ratio = of(variant)? / of(TCP)?;
             Some(if self.metric.better == Better::Higher { ratio } else { 1.0 / ratio })
         };
         let keys = self.gains.iter();
-        keys.filter_map(|&Gain { key, compute, way, published }| {
+        keys.filter_map(|&Gain { key, compute, variant, published }| {
             let [first, rest] = self.about;
             let paper =
                 published.map_or_else(String::new, |gain| format!("; the paper has {gain}"));
-            let meaning = format!("{first} {way}, {compute}, {rest}{paper}");
-            Key::measured(key, meaning, gain(compute, way).filter(|gain| gain.is_finite()))
+            let meaning = format!("{first} {variant}, {compute}, {rest}{paper}");
+            SummaryValue::measured(
+                key,
+                meaning,
+                gain(compute, variant).filter(|gain| gain.is_finite()),
+            )
         })
         .collect()
     }
 
     /// Ours beside the paper's.
-    pub(super) fn comparison(&self, result: &ResultFile) -> Option<Comparison> {
+    pub(super) fn comparison(&self, result: &ResultFile) -> Option<PublishedComparison> {
         let mut bars = Vec::new();
         let mut rows = Vec::new();
-        for &Gain { compute, way, published, .. } in self.gains {
-            let name = format!("{way}, {compute}");
-            let paper = format!("paper: {}, {compute}", way.replace("ring", "VI sockets"));
-            let own = self.gain(result, compute, way).ok();
+        for &Gain { compute, variant, published, .. } in self.gains {
+            let name = format!("{variant}, {compute}");
+            let paper = format!("paper: {}, {compute}", variant.replace("ring", "VI sockets"));
+            let own = self.gain(result, compute, variant).ok();
             rows.push(vec![
                 name.as_str().into(),
                 own.map(|own| own.value).into(),
@@ -112,7 +118,7 @@ impl Guarantee {
         if bars.is_empty() {
             return None;
         }
-        Some(Comparison {
+        Some(PublishedComparison {
             source: PAPER,
             table: Table {
                 title: "Gain over TCP".to_owned(),

@@ -1,5 +1,5 @@
-//! The experiments of V. Melnyk et al., "Sockets and heterogeneous clusters" (2024), figures 5 and 6
-//! and the two about guarantees, which go back to P. Balaji et al., "Impact of high performance
+//! The experiments of V. Melnyk et al., "Sockets and heterogeneous clusters" (2024), figures 5 and
+//! 6 and the two about guarantees, which go back to P. Balaji et al., "Impact of high performance
 //! sockets on data intensive applications" (HPDC 2003); over `seekwire-flow`.
 //!
 //! ```text
@@ -73,11 +73,4 @@ fn grid(
         columns: std::iter::once(head.to_owned()).chain(columns.iter().cloned()).collect(),
         rows: lines.iter().map(line).collect(),
     }
-}
-
-fn median(rows: &[Row], case: &str, variant: &str, metric: Metric) -> Option<f64> {
-    let found = rows
-        .iter()
-        .find(|row| row.case == case && row.variant == variant && row.metric == metric.name)?;
-    Some(found.spread?.median)
 }

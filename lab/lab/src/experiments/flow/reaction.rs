@@ -1,35 +1,34 @@
 //! `flow-reaction`: how soon a dealer detects that a node has become slow; figure 5.
 
-use std::time::Duration;
-
 use anyhow::{Result, bail};
+use seekwire_flow::DealingPolicy;
 
-use super::{PAPER, axis, figure, grid, median, points};
-use crate::claim::{Claim, Comparison, Criterion, Estimate, Source};
+use super::{PAPER, axis, figure, grid, points};
+use crate::claim::{Estimate, Evidence, PublishedComparison};
 use crate::experiment::{Context, Experiment};
-use crate::imaging::cluster::{Carrier, Cluster, Surroundings};
-use crate::imaging::cost::{Compute, PER_BYTE_NS, Slow, Way};
-use crate::imaging::{BlockSize, Dealing, Onset, SLOW_HOST, TILE, What};
-use crate::outcome::{At, Findings, Key, Outcome, Recorded, ResultFile, Table};
+use crate::experiments::by_size::median;
+use crate::imaging::cluster::{Cluster, ClusterCarrier, Surroundings};
+use crate::imaging::cost::{Compute, EmulationMode, PER_BYTE_NS, Slow};
+use crate::imaging::{BlockSize, ClusterTask, Onset, POLICIES, SLOW_HOST, TILE};
+use crate::outcome::{At, Findings, Outcome, Recorded, ResultFile, Table};
 use crate::plot::{Axis, Bar, Chart, Figure, Point, Scale, Series};
-use crate::record::{Better, Metric, Row};
+use crate::record::{Metric, Row};
 use crate::schedule::{Group, Trial, Variant, alternate};
 use crate::stats::Spread;
 
 pub(in crate::experiments) struct Reaction;
 
-const MEAN: Metric = Metric { name: "reaction time", unit: "µs", better: Better::Lower };
-const HEARD: Metric =
-    Metric { name: "reaction time, with the way", unit: "µs", better: Better::Lower };
+const MEAN: Metric = Metric::lower("reaction time", "µs");
+const HEARD: Metric = Metric::lower("reaction time, with the way", "µs");
 /// Quantiles of the times of one run.
 const QUANTILES: [Metric; 5] = [
-    Metric { name: "reaction time min", unit: "µs", better: Better::Lower },
-    Metric { name: "reaction time q1", unit: "µs", better: Better::Lower },
-    Metric { name: "reaction time p50", unit: "µs", better: Better::Lower },
-    Metric { name: "reaction time q3", unit: "µs", better: Better::Lower },
-    Metric { name: "reaction time max", unit: "µs", better: Better::Lower },
+    Metric::lower("reaction time min", "µs"),
+    Metric::lower("reaction time q1", "µs"),
+    Metric::lower("reaction time p50", "µs"),
+    Metric::lower("reaction time q3", "µs"),
+    Metric::lower("reaction time max", "µs"),
 ];
-const SHARE: Metric = Metric { name: "blocks of the slow host", unit: "%", better: Better::Lower };
+const SHARE: Metric = Metric::lower("blocks of the slow host", "%");
 
 const FACTORS: &str = "heterogeneity factors";
 
@@ -41,60 +40,31 @@ const SLOW: u64 = 4;
 const PUBLISHED: f64 = 8.0;
 
 /// A carrier and the size of blocks on it, by the name of its variant.
-const WAYS: [(&str, Carrier, BlockSize); 4] = [
-    (SMALL_RING, Carrier::Ring, BlockSize::SMALL),
-    (LARGE_RING, Carrier::Ring, BlockSize::LARGE),
-    (SMALL_TCP, Carrier::Tcp, BlockSize::SMALL),
-    (LARGE_TCP, Carrier::Tcp, BlockSize::LARGE),
+const VARIANTS: [(&str, ClusterCarrier, BlockSize); 4] = [
+    (SMALL_RING, ClusterCarrier::Ring, BlockSize::SMALL),
+    (LARGE_RING, ClusterCarrier::Ring, BlockSize::LARGE),
+    (SMALL_TCP, ClusterCarrier::Tcp, BlockSize::SMALL),
+    (LARGE_TCP, ClusterCarrier::Tcp, BlockSize::LARGE),
 ];
 const SMALL_RING: &str = "ring, 2 KiB";
 const LARGE_RING: &str = "ring, 16 KiB";
 const SMALL_TCP: &str = "TCP, 2 KiB";
 const LARGE_TCP: &str = "TCP, 16 KiB";
 
-fn case(dealing: Dealing, factor: u64) -> String {
+fn case(dealing: DealingPolicy, factor: u64) -> String {
     format!("{}, factor {factor}", dealing.name())
 }
 
 /// The case of the mean over all factors.
-fn all_factors(dealing: Dealing) -> String {
+fn all_factors(dealing: DealingPolicy) -> String {
     format!("{}, all factors", dealing.name())
 }
 
 impl Experiment for Reaction {
-    fn name(&self) -> &'static str {
-        "flow-reaction"
-    }
+    experiment_file!("flow-reaction");
 
-    fn question(&self) -> &'static str {
-        "How soon a dealer detects that a node has become slow, by the size of blocks."
-    }
-
-    fn about(&self) -> &'static str {
-        "The image pipeline of flow-demand, with blocks of 16 KiB and of 2 KiB. One of three hosts becomes slow over \
-         and over: after 12 of its own blocks it takes 4 that many times as long. The reaction time is that from the \
-         beginning of the first slow block until it is done: before that, nobody can know. Beside it stands the time \
-         until the front, which deals, has received this news from the host over their connection. It is given as a \
-         distribution over all times at which the host became slow, for each factor and each way to deal. It should be \
-         about the factor times 18 ns times the bytes of a block. The share of all blocks that the host gets shows how \
-         a dealer uses its knowledge. Computation is emulated by sleeping, whose errors are carried over to the next \
-         block."
-    }
-
-    fn paper_reference(&self) -> Option<&'static str> {
-        Some("figure 5 of the paper on sockets and heterogeneous clusters")
-    }
-
-    fn claims(&self) -> &'static [Claim] {
-        CLAIMS
-    }
-
-    fn comparisons(&self, result: &ResultFile) -> Vec<Comparison> {
+    fn comparisons(&self, result: &ResultFile) -> Vec<PublishedComparison> {
         comparison(result).into_iter().collect()
-    }
-
-    fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 45 } else { 240 })
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
@@ -102,7 +72,7 @@ impl Experiment for Reaction {
         let factors: &[u64] = context.pick(&[2, 4, 8], &[2, 3, 4, 5, 6, 7, 8, 9, 10]);
         let surroundings = Surroundings::of_one_host();
         let surroundings = &surroundings;
-        let mut groups: Vec<Group<'_>> = Dealing::ALL
+        let mut groups: Vec<Group<'_>> = POLICIES
             .into_iter()
             .map(|dealing| {
                 let variant = |(name, carrier, block)| {
@@ -112,12 +82,12 @@ impl Experiment for Reaction {
                             surroundings,
                             carrier,
                             block,
-                            [dealing, Dealing::Demand],
+                            [dealing, DealingPolicy::Demand],
                         )?;
                         measure(&mut cluster, dealing, factors, trial)
                     })
                 };
-                Group::new(dealing.name(), WAYS.map(variant).into())
+                Group::new(dealing.name(), VARIANTS.map(variant).into())
             })
             .collect();
         let samples = alternate(&mut groups, rounds, context.progress())?;
@@ -138,21 +108,24 @@ impl Experiment for Reaction {
         let rows = recorded.samples.rows(SMALL_RING);
         let factors = recorded.numbers(FACTORS);
         Findings {
-            summary: summary(&rows),
+            summary: self.file().summary(recorded.samples, &[]),
             tables: tables(&rows, &factors),
-            figures: Dealing::ALL.map(|dealing| curves(&rows, dealing, &factors)).into(),
+            figures: POLICIES.map(|dealing| curves(&rows, dealing, &factors)).into(),
         }
     }
 }
 
 fn measure(
     cluster: &mut Cluster<'_>,
-    dealing: Dealing,
+    dealing: DealingPolicy,
     factors: &[u64],
     trial: &mut Trial,
 ) -> Result<()> {
     let update = |cluster: &mut Cluster<'_>, slow| {
-        cluster.run(What::Updates { count: 1, compute: Compute::clip(slow, Way::Sleep) })
+        cluster.run(ClusterTask::Updates {
+            count: 1,
+            compute: Compute::clip(slow, EmulationMode::Sleep),
+        })
     };
     update(cluster, Slow::Nobody)?;
     let factors = if trial.is_warm_up() { &factors[..1] } else { factors };
@@ -187,43 +160,10 @@ fn measure(
     Ok(())
 }
 
-fn summary(rows: &[Row]) -> Vec<Key> {
-    let ratio_of = |metric, dealing, large: &str| {
-        let case = all_factors(dealing);
-        Some(median(rows, &case, large, metric)? / median(rows, &case, SMALL_RING, metric)?)
-    };
-    let ratio = |dealing, large| ratio_of(MEAN, dealing, large);
-    let keys = [
-        (
-            "round_robin_reaction_ratio_16k_to_2k",
-            "dealing in turn, on the ring: reaction time with blocks of 16 KiB over that with 2 KiB, means over all \
-             factors; the paper has 8",
-            ratio(Dealing::RoundRobin, LARGE_RING),
-        ),
-        (
-            "round_robin_reaction_ratio_tcp_to_ring",
-            "the same, 16 KiB over TCP against 2 KiB on the ring: what the paper compares",
-            ratio(Dealing::RoundRobin, LARGE_TCP),
-        ),
-        (
-            "adaptive_reaction_ratio_16k_to_2k",
-            "the first with adaptive dealing",
-            ratio(Dealing::Adaptive, LARGE_RING),
-        ),
-        (
-            "round_robin_reaction_ratio_with_the_way",
-            "the first number, but until the front has received the news, through the queues of links and filters",
-            ratio_of(HEARD, Dealing::RoundRobin, LARGE_RING),
-        ),
-    ];
-    let keys = keys.into_iter();
-    keys.filter_map(|(name, meaning, value)| Key::measured(name, meaning, value)).collect()
-}
-
 fn tables(rows: &[Row], factors: &[u64]) -> Vec<Table> {
-    let columns = WAYS.map(|(name, ..)| name.to_owned());
+    let columns = VARIANTS.map(|(name, ..)| name.to_owned());
     let mut tables = Vec::new();
-    for dealing in Dealing::ALL {
+    for dealing in POLICIES {
         let cases: Vec<String> = factors.iter().map(|factor| case(dealing, *factor)).collect();
         for (metric, title) in [
             (MEAN, "Reaction time (µs)"),
@@ -253,10 +193,10 @@ fn model(block: u64, factors: &[u64]) -> Vec<Point> {
 }
 
 /// The distribution over all times at which the host became slow: medians, quartiles as bars.
-fn curves(rows: &[Row], dealing: Dealing, factors: &[u64]) -> Figure {
+fn curves(rows: &[Row], dealing: DealingPolicy, factors: &[u64]) -> Figure {
     let is_own = |row: &Row| row.case.starts_with(&format!("{}, factor", dealing.name()));
     let [_, q1, p50, q3, _] = QUANTILES;
-    let own = |(colour, (name, ..)): (usize, (&str, Carrier, BlockSize))| {
+    let own = |(colour, (name, ..)): (usize, (&str, ClusterCarrier, BlockSize))| {
         let [low, middle, high] = [q1, p50, q3].map(|metric| points(rows, metric, name, is_own));
         let bars = middle.iter().zip(low.iter().zip(&high));
         let points = bars.map(|(at, (low, high))| Point {
@@ -266,7 +206,7 @@ fn curves(rows: &[Row], dealing: Dealing, factors: &[u64]) -> Figure {
         });
         Series { name: name.to_owned(), colour, points: points.collect() }
     };
-    let mut series: Vec<Series> = WAYS.into_iter().enumerate().map(own).collect();
+    let mut series: Vec<Series> = VARIANTS.into_iter().enumerate().map(own).collect();
     if series.iter().any(|series| !series.points.is_empty()) {
         for (name, block) in [("factor × 18 ns × 2 KiB", TILE / 8), ("× 16 KiB", TILE)] {
             let points = model(block, factors);
@@ -282,31 +222,33 @@ fn curves(rows: &[Row], dealing: Dealing, factors: &[u64]) -> Figure {
     )
 }
 
-fn ratio(result: &ResultFile, dealing: Dealing, large: &str) -> Result<Estimate, String> {
+fn ratio(result: &ResultFile, dealing: DealingPolicy, large: &str) -> Evidence {
     let case = all_factors(dealing);
     Estimate::ratio(result, At { case: &case, variant: large, metric: MEAN.name })
 }
 
 /// The paper gives one number.
-fn comparison(result: &ResultFile) -> Option<Comparison> {
-    let own = |dealing: Dealing, large: &str, name: String| {
+fn comparison(result: &ResultFile) -> Option<PublishedComparison> {
+    let own = |dealing: DealingPolicy, large: &str, name: String| {
         let Estimate { value, low, high, .. } = ratio(result, dealing, large).ok()?;
         Some((0, Bar { name, value, low, high }))
     };
-    let ring = |dealing: Dealing| {
+    let ring = |dealing: DealingPolicy| {
         own(dealing, LARGE_RING, format!("{}, ring, 16 KiB over 2 KiB", dealing.name()))
     };
-    let tcp =
-        own(Dealing::RoundRobin, LARGE_TCP, "round-robin, TCP 16 KiB over ring 2 KiB".to_owned());
-    let mut bars: Vec<(usize, Bar)> =
-        Dealing::ALL.into_iter().filter_map(ring).chain(tcp).collect();
+    let tcp = own(
+        DealingPolicy::RoundRobin,
+        LARGE_TCP,
+        "round-robin, TCP 16 KiB over ring 2 KiB".to_owned(),
+    );
+    let mut bars: Vec<(usize, Bar)> = POLICIES.into_iter().filter_map(ring).chain(tcp).collect();
     if bars.is_empty() {
         return None;
     }
     let name = "paper: round-robin, TCP 16 KB over VI sockets 2 KB".to_owned();
     bars.insert(0, (1, Bar { name, value: PUBLISHED, low: PUBLISHED, high: PUBLISHED }));
     let line = |(_, bar): &(usize, Bar)| vec![bar.name.as_str().into(), bar.value.into()];
-    Some(Comparison {
+    Some(PublishedComparison {
         source: PAPER,
         table: Table {
             title: "Reaction time with large blocks over that with small ones".to_owned(),
@@ -321,35 +263,3 @@ fn comparison(result: &ResultFile) -> Option<Comparison> {
         }),
     })
 }
-
-const CLAIMS: &[Claim] = &[
-    Claim {
-        title: "reaction time by block size",
-        statement: "A dealer in turn knows about 8 times as soon that a node is slow with blocks of 2 KB as with 16 KB.",
-        source: Source::Paper(
-            "Melnyk et al., “Sockets and heterogeneous clusters” (2024), figure 5",
-        ),
-        published: "about 8",
-        measure: "reaction time with blocks of 16 KiB over that with 2 KiB, both on the ring, means over all factors; \
-                  three quarters of the published factor are enough",
-        unit: "",
-        evidence: |result| ratio(result, Dealing::RoundRobin, LARGE_RING),
-        criterion: Criterion::AtLeast(6.0),
-        better: None,
-        otherwise: "moving a block costs too much compared with its computation",
-    },
-    Claim {
-        title: "reaction time, TCP against the ring",
-        statement: "The same of the two kinds of sockets with the block size of each.",
-        source: Source::Paper(
-            "Melnyk et al., “Sockets and heterogeneous clusters” (2024), figure 5",
-        ),
-        published: "about 8",
-        measure: "reaction time with blocks of 16 KiB over TCP over that with 2 KiB on the ring, means over all factors",
-        unit: "",
-        evidence: |result| ratio(result, Dealing::RoundRobin, LARGE_TCP),
-        criterion: Criterion::AtLeast(6.0),
-        better: None,
-        otherwise: "moving a block costs too much compared with its computation",
-    },
-];

@@ -1,27 +1,26 @@
 //! `flow-updates`: complete updates a second while a latency of partial ones is guaranteed.
 
-use std::time::Duration;
-
 use anyhow::Result;
 
 use super::gains::{Guarantee, gain};
 use super::load::{
-    self, COMPUTE, COMPUTES, Loaded, NO_COMPUTE, PAPERS, REDISTRIBUTED, RING, TCP, WAYS, Way,
+    self, COMPUTE, COMPUTES, LoadVariant, Loaded, NO_COMPUTE, PAPERS, REDISTRIBUTED, RING, TCP,
+    VARIANTS,
 };
-use super::{axis, figure, grid, median, points};
-use crate::claim::{Claim, Comparison, Criterion, Source};
+use super::{axis, figure, grid, points};
+use crate::claim::{Evidence, PublishedComparison};
 use crate::experiment::{Context, Experiment};
+use crate::experiments::by_size::median;
 use crate::imaging::cluster::Surroundings;
 use crate::imaging::cost::Compute;
 use crate::outcome::{Findings, Outcome, Recorded, ResultFile, Table};
 use crate::plot::{Axis, Scale, Series};
-use crate::record::{Better, Metric, Row};
+use crate::record::{Metric, Row};
 use crate::schedule::{Group, Trial, Variant, alternate};
 
 pub(in crate::experiments) struct Updates;
 
-const RATE: Metric =
-    Metric { name: "complete updates guaranteed", unit: "1/s", better: Better::Higher };
+const RATE: Metric = Metric::higher("complete updates guaranteed", "1/s");
 
 const LIMITS: &str = "guaranteed latencies (µs)";
 const RATES: &str = "complete updates a second";
@@ -31,38 +30,14 @@ fn case(compute: &str, limit_us: u64) -> String {
 }
 
 impl Experiment for Updates {
-    fn name(&self) -> &'static str {
-        "flow-updates"
+    experiment_file!("flow-updates");
+
+    fn computed(&self, words: &[&str], result: &ResultFile) -> Option<Evidence> {
+        GUARANTEE.computed(words, result)
     }
 
-    fn question(&self) -> &'static str {
-        "How many whole images a second arrive while a latency of their parts is guaranteed."
-    }
-
-    fn about(&self) -> &'static str {
-        "The image pipeline and the load of flow-latency: complete updates of 16 MiB are due at fixed times, and in \
-         addition 100 partial ones of 16 KiB a second. Rates of complete updates are tried from low to high, until one \
-         is not held. For each latency, the highest rate counts that was held, and with which 95 % of the partial \
-         updates were done within that latency, from when they were due; zero if there is none. Carriers, blocks and \
-         computation are those of flow-latency."
-    }
-
-    fn paper_reference(&self) -> Option<&'static str> {
-        Some(
-            "the updates under a guaranteed latency of the paper on sockets and heterogeneous clusters",
-        )
-    }
-
-    fn claims(&self) -> &'static [Claim] {
-        CLAIMS
-    }
-
-    fn comparisons(&self, result: &ResultFile) -> Vec<Comparison> {
+    fn comparisons(&self, result: &ResultFile) -> Vec<PublishedComparison> {
         GUARANTEE.comparison(result).into_iter().collect()
-    }
-
-    fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 45 } else { 1800 })
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
@@ -76,13 +51,13 @@ impl Experiment for Updates {
         let seconds = context.pick(0.5, 1.0);
         let surroundings = Surroundings::new();
         let surroundings = &surroundings;
-        let ways = &WAYS[..context.pick(PAPERS, WAYS.len())];
+        let variants = &VARIANTS[..context.pick(PAPERS, VARIANTS.len())];
         let mut groups: Vec<Group<'_>> = COMPUTES
             .into_iter()
             .map(|(name, compute)| {
-                let variant = |&way: &Way| {
-                    Variant::new(way.name, move |trial: &mut Trial| {
-                        let mut loaded = Loaded::start(context, surroundings, way, compute)?;
+                let build = |&variant: &LoadVariant| {
+                    Variant::new(variant.name, move |trial: &mut Trial| {
+                        let mut loaded = Loaded::start(context, surroundings, variant, compute)?;
                         let rates = if trial.is_warm_up() { &rates[..1] } else { rates };
                         let held =
                             climb(rates, |rate| measure(&mut loaded, rate, seconds, compute))?;
@@ -93,7 +68,7 @@ impl Experiment for Updates {
                         Ok(())
                     })
                 };
-                Group::new(name, ways.iter().map(variant).collect())
+                Group::new(name, variants.iter().map(build).collect())
             })
             .collect();
         let samples = alternate(&mut groups, rounds, context.progress())?;
@@ -112,17 +87,17 @@ impl Experiment for Updates {
         let limits = recorded.numbers(LIMITS);
         let plot = |(index, (name, _)): (usize, &(&str, Compute))| {
             let is_own = |row: &Row| row.case.starts_with(name);
-            let curve = |(colour, way): (usize, &Way)| Series {
-                name: way.name.to_owned(),
+            let curve = |(colour, variant): (usize, &LoadVariant)| Series {
+                name: variant.name.to_owned(),
                 colour,
-                points: points(&rows, RATE, way.name, is_own),
+                points: points(&rows, RATE, variant.name, is_own),
             };
             figure(
                 &format!("updates-{index}.svg"),
                 format!("Complete updates while a latency is guaranteed, {name}"),
                 Axis { label: "latency of partial updates (µs)".to_owned(), scale: Scale::Log10 },
                 axis("complete updates a second"),
-                WAYS.iter().enumerate().map(curve).collect(),
+                VARIANTS.iter().enumerate().map(curve).collect(),
             )
         };
         Findings {
@@ -143,8 +118,8 @@ fn measure(
     seconds: f64,
     compute: Compute,
 ) -> Result<Option<Held>> {
-    let found = loaded.run(rate as f64, seconds, compute)?;
-    Ok(found.is_held.then_some((rate, 1e3 * found.p95)))
+    let result = loaded.run(rate as f64, seconds, compute)?;
+    Ok(result.is_held.then_some((rate, 1e3 * result.p95)))
 }
 
 /// All rates that are held, from the lowest up to the first one that is not.
@@ -192,7 +167,7 @@ const GUARANTEE: Guarantee = Guarantee {
 };
 
 fn tables(rows: &[Row], limits: &[u64]) -> Vec<Table> {
-    let columns = WAYS.map(|way| way.name.to_owned());
+    let columns = VARIANTS.map(|variant| variant.name.to_owned());
     let table = |(compute, _): (&str, Compute)| {
         let cases: Vec<String> = limits.iter().map(|limit| case(compute, *limit)).collect();
         grid(
@@ -208,58 +183,14 @@ fn tables(rows: &[Row], limits: &[u64]) -> Vec<Table> {
     COMPUTES.map(table).into()
 }
 
-const SOURCE: &str =
-    "Melnyk et al., “Sockets and heterogeneous clusters” (2024), analysis of the latest research";
-
-const CLAIMS: &[Claim] = &[
-    Claim {
-        title: "updates, redistributed, no computation",
-        statement: "While a latency of partial updates is guaranteed, fast sockets that cut data into smaller blocks \
-                    deliver more than 8 times as many complete updates as TCP.",
-        source: Source::Paper(SOURCE),
-        published: "more than 8",
-        measure: "complete updates a second on the ring with blocks of 2 KiB over those over TCP with 16 KiB, at the \
-                  shortest latency at which TCP delivers any, no computation",
-        unit: "",
-        evidence: |result| GUARANTEE.gain(result, NO_COMPUTE, REDISTRIBUTED),
-        criterion: Criterion::AtLeast(8.0),
-        better: None,
-        otherwise: "TCP over loopback is a much better carrier than the paper's network",
-    },
-    Claim {
-        title: "updates, no computation",
-        statement: "Without cutting, they deliver almost 6 times as many.",
-        source: Source::Paper(SOURCE),
-        published: "almost 6",
-        measure: "the same with blocks of 16 KiB on the ring; nine tenths of the published factor are enough",
-        unit: "",
-        evidence: |result| GUARANTEE.gain(result, NO_COMPUTE, RING),
-        criterion: Criterion::AtLeast(5.4),
-        better: None,
-        otherwise: "TCP over loopback is a much better carrier than the paper's network",
-    },
-    Claim {
-        title: "updates, 18 ns/byte",
-        statement: "With 18 ns of computation for a byte, they deliver 4 times as many.",
-        source: Source::Paper(SOURCE),
-        published: "4",
-        measure: "the same with 18 ns for a byte in clip and in subsample; the paper does not give the size of blocks",
-        unit: "",
-        evidence: |result| GUARANTEE.gain(result, COMPUTE, RING),
-        criterion: Criterion::AtLeast(4.0),
-        better: None,
-        otherwise: "computation limits both, and carriers differ by less than in the paper",
-    },
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_highest_rate_within_the_latency_counts() {
-        let found = |rate: u64| Some((rate, 100.0 * rate as f64)).filter(|_| rate < 8);
-        let held = climb(&[1, 4, 6, 8, 2], |rate| Ok(found(rate))).unwrap();
+        let hold = |rate: u64| Some((rate, 100.0 * rate as f64)).filter(|_| rate < 8);
+        let held = climb(&[1, 4, 6, 8, 2], |rate| Ok(hold(rate))).unwrap();
         assert_eq!(held, [(1, 100.0), (4, 400.0), (6, 600.0)]);
         assert_eq!([50, 100, 500, 1000].map(|limit| best(&held, limit)), [0.0, 1.0, 4.0, 6.0]);
         // A disturbance at a lower rate does not count against a higher one.

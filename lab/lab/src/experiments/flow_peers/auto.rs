@@ -3,19 +3,19 @@
 
 use anyhow::Result;
 
-use super::start::{Link, Pipelines, Sized};
+use super::programs::{Link, Pipelines, Sized};
 use crate::claim::Estimate;
 use crate::experiment::Context;
 use crate::experiments::by_size::spread;
 use crate::outcome::{At, ResultFile, Table};
 use crate::plot::{Axis, Chart, Figure, Point, Scale, Series};
-use crate::record::{Better, Metric, Row, Samples, Selector};
+use crate::record::{Metric, Row, Samples, Selector};
 use crate::schedule::{Group, Trial, Variant};
 use crate::text;
 
 const AUTO: &str = "auto block";
-const TIME: Metric = Metric { name: "time of a unit", unit: "ms", better: Better::Lower };
-const CHOSEN: Metric = Metric { name: "block size found", unit: "KiB", better: Better::Lower };
+const TIME: Metric = Metric::lower("time of a unit", "ms");
+const CHOSEN: Metric = Metric::lower("block size found", "KiB");
 
 const LINKS: [(&str, Link); 3] =
     [("unit, one process", Link::Here), ("unit, ring", Link::Ring), ("unit, TCP", Link::Tcp)];
@@ -46,13 +46,13 @@ pub(super) fn groups<'p>(context: &Context<'_>, pipelines: &'p Pipelines<'_>) ->
     let unit = context.pick(4 << 20, 16 << 20);
     let milliseconds = context.pick(100, 400);
     // The rate of blocks is compared once a size has been found.
-    let [known, found] = context.pick([50, 600], [200, 2000]);
+    let [fixed, searched] = context.pick([50, 600], [200, 2000]);
     let group = |(name, link): (&'static str, Link)| {
         let of = |size: u64| {
             let name_of_variant = if size == 0 { AUTO.to_owned() } else { variant(size) };
             Variant::new(name_of_variant, move |trial: &mut Trial| {
                 let milliseconds = if trial.is_warm_up() { milliseconds / 4 } else { milliseconds };
-                let warm_up = if size == 0 && !trial.is_warm_up() { found } else { known };
+                let warm_up = if size == 0 && !trial.is_warm_up() { searched } else { fixed };
                 run(pipelines, name, link, Sized { size, unit, warm_up, milliseconds }, trial)
             })
         };
@@ -149,7 +149,7 @@ pub(super) fn figure(rows: &[Row]) -> Figure {
             Some(Point { x: size as f64, y: spread.median, low: spread.min, high: spread.max })
         };
         let points: Vec<Point> = SIZES.iter().filter_map(point).collect();
-        let found = spread(rows, case, AUTO, TIME).map_or_else(Vec::new, |spread| {
+        let searched = spread(rows, case, AUTO, TIME).map_or_else(Vec::new, |spread| {
             let at = |point: &Point| Point {
                 y: spread.median,
                 low: spread.median,
@@ -162,7 +162,7 @@ pub(super) fn figure(rows: &[Row]) -> Figure {
         series.push(Series {
             name: format!("{case}, auto"),
             colour: colour + LINKS.len(),
-            points: found,
+            points: searched,
         });
     }
     series.retain(|series| !series.points.is_empty());

@@ -3,93 +3,28 @@
 //! stood still regains its share.
 
 mod auto;
+mod cases;
 mod claims;
+mod programs;
 mod recovery;
-mod start;
 mod tables;
 
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use crate::claim::Claim;
+use crate::claim::Evidence;
 use crate::experiment::{Context, Experiment};
-use crate::outcome::{Findings, Outcome, Recorded};
-use crate::pipeline::Order;
-use crate::record::{Better, Metric};
+use crate::outcome::{Findings, Outcome, Recorded, ResultFile};
+use crate::pipeline::PipelineOrder;
 use crate::schedule::{Group, Trial, Variant, alternate};
-use crate::text;
-use start::{Carrier, Pipelines, Runtime, Transport};
+use cases::{
+    CROSSBEAM, GROWTH, HELD, MEDIAN, OTHERS, PAUSE, PEAK, RATE, RECOVERY, RING, RuntimeVariant,
+    SIZES, SLOW, TAIL, VARIANTS, case,
+};
+use programs::{Carrier, Pipelines, Runtime};
 
 pub(super) struct FlowPeers;
-
-/// A runtime as tables name it.
-#[derive(Clone, Copy, Debug)]
-struct Way {
-    name: &'static str,
-    runtime: Runtime,
-    /// Whether its memory can be bounded, so that a slow consumer is a meaningful test.
-    is_bounded: bool,
-    /// Whether it deals blocks to copies, of which one may stand still.
-    has_copies: bool,
-}
-
-const FLOW: &str = "flow, one process";
-const FLOW_RING: &str = "flow, ring";
-const FLOW_TCP: &str = "flow, TCP";
-const CROSSBEAM: &str = "crossbeam-channel";
-const TIMELY: &str = "timely";
-const TBB: &str = "oneTBB";
-const GSTREAMER: &str = "GStreamer";
-const ZEROMQ_TCP: &str = "ZeroMQ, tcp://";
-const ZEROMQ_IPC: &str = "ZeroMQ, ipc://";
-const DASK: &str = "Dask";
-
-const fn way(name: &'static str, runtime: Runtime, is_bounded: bool, has_copies: bool) -> Way {
-    Way { name, runtime, is_bounded, has_copies }
-}
-
-const WAYS: [Way; 10] = [
-    way(FLOW, Runtime::Role("local"), true, true),
-    way(CROSSBEAM, Runtime::Role("crossbeam"), true, true),
-    way(TIMELY, Runtime::Role("timely"), true, false),
-    way(TBB, Runtime::Tbb, true, false),
-    way(GSTREAMER, Runtime::Gstreamer, true, false),
-    way(FLOW_RING, Runtime::Flow(Carrier::Ring), true, true),
-    way(FLOW_TCP, Runtime::Flow(Carrier::Tcp), true, true),
-    way(ZEROMQ_TCP, Runtime::Zeromq(Transport::Tcp), true, true),
-    way(ZEROMQ_IPC, Runtime::Zeromq(Transport::Ipc), true, true),
-    way(DASK, Runtime::Dask, false, false),
-];
-
-/// Those that hand blocks over in one process.
-const WITHIN: [&str; 5] = [FLOW, CROSSBEAM, TIMELY, TBB, GSTREAMER];
-/// Those that pass them between processes.
-const BETWEEN: [&str; 5] = [FLOW_RING, FLOW_TCP, ZEROMQ_TCP, ZEROMQ_IPC, DASK];
-
-const RATE: Metric = Metric { name: "blocks", unit: "1/s", better: Better::Higher };
-const MEDIAN: Metric = Metric { name: "latency p50", unit: "µs", better: Better::Lower };
-const TAIL: Metric = Metric { name: "latency p99", unit: "µs", better: Better::Lower };
-/// Growth of the process that grows most since before the first block, without the ring, over the
-/// limits of the three streams together.
-const GROWTH: Metric = Metric { name: "memory over declared", unit: "", better: Better::Lower };
-/// The most that a stream held over its limit, as the runtime counts it.
-const HELD: Metric = Metric { name: "held over declared", unit: "", better: Better::Lower };
-/// Shared memory of a process.
-const RING: Metric = Metric { name: "ring", unit: "MiB", better: Better::Lower };
-/// The larger of the first two.
-const PEAK: Metric = Metric { name: "peak over declared", unit: "", better: Better::Lower };
-const RECOVERY: Metric =
-    Metric { name: "time to full share", unit: "service times", better: Better::Lower };
-const OTHERS: Metric =
-    Metric { name: "work of the others meanwhile", unit: "%", better: Better::Higher };
-
-const SIZES: [u64; 4] = [64, 2 << 10, 16 << 10, 64 << 10];
-/// The size that the goals name.
-const GOAL_SIZE: u64 = 2 << 10;
-
-const SLOW: &str = "slow consumer";
-const PAUSE: &str = "pause of 200 ms";
 
 const COPIES: usize = 3;
 const STREAMS: u64 = 3;
@@ -109,17 +44,13 @@ const PAUSE_LIMIT: usize = 64 << 10;
 const SERVICE: Duration = Duration::from_millis(2);
 const PAUSE_TIME: Duration = Duration::from_millis(200);
 
-fn case(size: u64) -> String {
-    text::size(size)
-}
-
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// An order for blocks of that size for that time, as fast as they pass.
-fn order(size: usize, milliseconds: u64) -> Order {
-    Order {
+fn order(size: usize, milliseconds: u64) -> PipelineOrder {
+    PipelineOrder {
         size,
         milliseconds,
         interval_ns: 0,
@@ -132,35 +63,10 @@ fn order(size: usize, milliseconds: u64) -> Order {
 }
 
 impl Experiment for FlowPeers {
-    fn name(&self) -> &'static str {
-        "flow-peers"
-    }
+    experiment_file!("flow-peers");
 
-    fn question(&self) -> &'static str {
-        "One pipeline over seekwire-flow, channels, timely, oneTBB, GStreamer, ZeroMQ and Dask: speed and memory."
-    }
-
-    fn about(&self) -> &'static str {
-        "The same pipeline, a source, two steps with three copies each and a sink, over seekwire-flow in one process \
-         and between two, over threads and channels (the floor), timely, oneTBB, GStreamer, ZeroMQ's PUSH/PULL and \
-         Dask. The source writes every block, each stage reads all of it and adds it up, and the sums are compared \
-         with the expected ones. Streams may hold the same number of bytes everywhere. Rates are counted at the sink \
-         at full speed; latencies are those of single blocks, from before one is made until the sink has read it, \
-         every 500 µs. A slow consumer shows how much is held; a copy that stands still for 200 ms shows how soon it \
-         regains its share. Where a stream of seekwire-flow finds the size of its blocks, the time for a unit of work \
-         stands beside those of fixed sizes."
-    }
-
-    fn paper_reference(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn claims(&self) -> &'static [Claim] {
-        claims::CLAIMS
-    }
-
-    fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 60 } else { 420 })
+    fn computed(&self, words: &[&str], result: &ResultFile) -> Option<Evidence> {
+        claims::computed(words, result)
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
@@ -171,20 +77,22 @@ impl Experiment for FlowPeers {
         let mut groups: Vec<Group<'_>> = SIZES
             .iter()
             .map(|&size| {
-                let variant = |way: Way| {
-                    Variant::new(way.name, move |trial: &mut Trial| {
-                        speed(pipelines, way, size, milliseconds, trial)
+                let build = |variant: RuntimeVariant| {
+                    Variant::new(variant.name, move |trial: &mut Trial| {
+                        speed(pipelines, variant, size, milliseconds, trial)
                     })
                 };
-                Group::new(case(size), WAYS.map(variant).into())
+                Group::new(case(size), VARIANTS.map(build).into())
             })
             .collect();
-        let bounded = WAYS.into_iter().filter(|way| way.is_bounded).map(|way| {
-            Variant::new(way.name, move |trial: &mut Trial| slow_consumer(pipelines, way, trial))
+        let bounded = VARIANTS.into_iter().filter(|variant| variant.is_bounded).map(|variant| {
+            Variant::new(variant.name, move |trial: &mut Trial| {
+                slow_consumer(pipelines, variant, trial)
+            })
         });
         groups.push(Group::new(SLOW, bounded.collect()));
-        let dealing = WAYS.into_iter().filter(|way| way.has_copies).map(|way| {
-            Variant::new(way.name, move |trial: &mut Trial| pause(pipelines, way, trial))
+        let dealing = VARIANTS.into_iter().filter(|variant| variant.has_copies).map(|variant| {
+            Variant::new(variant.name, move |trial: &mut Trial| pause(pipelines, variant, trial))
         });
         groups.push(Group::new(PAUSE, dealing.collect()));
         groups.extend(auto::groups(context, pipelines));
@@ -208,62 +116,66 @@ impl Experiment for FlowPeers {
     }
 
     fn findings(&self, recorded: Recorded<'_>) -> Findings {
-        tables::findings(recorded)
+        tables::findings(self.file(), recorded)
     }
 }
 
 fn speed(
     pipelines: &Pipelines<'_>,
-    way: Way,
+    variant: RuntimeVariant,
     size: u64,
     milliseconds: u64,
     trial: &mut Trial,
 ) -> Result<()> {
     let milliseconds = if trial.is_warm_up() { milliseconds / 4 } else { milliseconds };
     let order = order(size as usize, milliseconds);
-    let full = pipelines.run(way.runtime, order)?;
+    let full = pipelines.run(variant.runtime, order)?;
     let (name, x) = (case(size), Some(size as f64));
     trial.record(&name, x, RATE, full.blocks as f64 / full.seconds);
-    let single =
-        pipelines.run(way.runtime, Order { interval_ns: nanoseconds(INTERVAL), ..order })?;
+    let single = pipelines
+        .run(variant.runtime, PipelineOrder { interval_ns: nanoseconds(INTERVAL), ..order })?;
     let latencies = single.p50_ns.zip(single.p99_ns).context("no latencies were reported")?;
     trial.record(&name, x, MEDIAN, latencies.0 as f64 / 1e3);
     trial.record(&name, x, TAIL, latencies.1 as f64 / 1e3);
     Ok(())
 }
 
-fn slow_consumer(pipelines: &Pipelines<'_>, way: Way, trial: &mut Trial) -> Result<()> {
-    let order = Order {
+fn slow_consumer(
+    pipelines: &Pipelines<'_>,
+    variant: RuntimeVariant,
+    trial: &mut Trial,
+) -> Result<()> {
+    let order = PipelineOrder {
         limit: SLOW_LIMIT,
         sink_ns: nanoseconds(SLOW_SINK),
         ..order(SLOW_SIZE, if trial.is_warm_up() { 20 } else { 300 })
     };
-    let report = pipelines.run(way.runtime, order)?;
+    let report = pipelines.run(variant.runtime, order)?;
     let resident = report.resident.context("no memory was reported")?;
     let growth = resident.growth() as f64 / (STREAMS * SLOW_LIMIT as u64) as f64;
     trial.record(SLOW, None, GROWTH, growth);
     if let Some(held) = report.held {
         trial.record(SLOW, None, HELD, held);
     }
-    if way.runtime == Runtime::Flow(Carrier::Ring) {
+    if variant.runtime == Runtime::Flow(Carrier::Ring) {
         trial.record(SLOW, None, RING, resident.shared as f64 / f64::from(1 << 20));
     }
     trial.record(SLOW, None, PEAK, growth.max(report.held.unwrap_or(0.0)));
     Ok(())
 }
 
-fn pause(pipelines: &Pipelines<'_>, way: Way, trial: &mut Trial) -> Result<()> {
+fn pause(pipelines: &Pipelines<'_>, variant: RuntimeVariant, trial: &mut Trial) -> Result<()> {
     if trial.is_warm_up() {
         // No warm-up is left to do, and it is known to start.
         return Ok(());
     }
-    let order = Order {
+    let order = PipelineOrder {
         limit: PAUSE_LIMIT,
         service_ns: nanoseconds(SERVICE),
         pause_ms: PAUSE_TIME.as_millis() as u64,
         ..order(PAUSE_SIZE, 800)
     };
-    let report = pipelines.run(way.runtime, order)?;
+    let report = pipelines.run(variant.runtime, order)?;
     let recovery = recovery::of(&report.copies, PAUSE_TIME)?;
     trial.record(PAUSE, None, RECOVERY, recovery.service_times);
     trial.record(PAUSE, None, OTHERS, recovery.others);
@@ -275,9 +187,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_is_in_one_figure() {
-        let shown: Vec<&str> = WITHIN.into_iter().chain(BETWEEN).collect();
-        assert!(WAYS.iter().all(|way| shown.contains(&way.name)));
-        assert_eq!(shown.len(), WAYS.len());
+    fn every_variant_is_in_one_figure() {
+        let shown: Vec<&String> = FlowPeers.file().variants.values().flatten().collect();
+        assert!(VARIANTS.iter().all(|variant| shown.iter().any(|name| *name == variant.name)));
+        assert_eq!(shown.len(), VARIANTS.len());
     }
 }

@@ -2,68 +2,44 @@
 
 use serde_json::Value;
 
-use super::{
-    BETWEEN, CROSSBEAM, FLOW, FLOW_RING, FLOW_TCP, GOAL_SIZE, GROWTH, HELD, MEDIAN, OTHERS, PAUSE,
-    PEAK, RATE, RECOVERY, RING, SIZES, SLOW, TAIL, WAYS, WITHIN, ZEROMQ_IPC, ZEROMQ_TCP, auto,
-    case,
+use super::auto;
+use super::cases::{
+    CROSSBEAM, FLOW, FLOW_RING, FLOW_TCP, GOAL_SIZE, GROWTH, HELD, MEDIAN, OTHERS, PAUSE, PEAK,
+    RATE, RECOVERY, RING, SIZES, SLOW, VARIANTS, ZEROMQ_IPC, ZEROMQ_TCP, case,
 };
-use crate::experiments::by_size::{self, View};
-use crate::outcome::{Findings, Key, Recorded, Table};
-use crate::plot::{Bar, Chart, Figure, Scale};
-use crate::record::{Metric, Row, Samples, Selector};
+use crate::experiment_file::ExperimentFile;
+use crate::experiments::by_size::{BySize, spread};
+use crate::outcome::{Findings, Recorded, Table};
+use crate::plot::{Bar, Chart, Figure};
+use crate::record::{Row, Samples, Selector};
 
-const fn view(
-    figure: &'static str,
-    title: &'static str,
-    metric: Metric,
-    variants: &'static [&'static str],
-) -> View<'static> {
-    View {
-        figure: Some(figure),
-        title,
-        note: "",
-        case,
-        metric,
-        variants,
-        scale: Scale::Log10,
-        thesis: &[],
-    }
-}
-
-const VIEWS: [View<'_>; 6] = [
-    view("rates-within.svg", "Blocks per second in one process", RATE, &WITHIN),
-    view("rates-between.svg", "Blocks per second between processes", RATE, &BETWEEN),
-    view("latency-within.svg", "Latency of a block in one process, p50, µs", MEDIAN, &WITHIN),
-    view("latency-between.svg", "Latency of a block between processes, p50, µs", MEDIAN, &BETWEEN),
-    view("tail-within.svg", "Latency of a block in one process, p99, µs", TAIL, &WITHIN),
-    view("tail-between.svg", "Latency of a block between processes, p99, µs", TAIL, &BETWEEN),
-];
-
-pub(super) fn findings(recorded: Recorded<'_>) -> Findings {
+pub(super) fn findings(file: &'static ExperimentFile, recorded: Recorded<'_>) -> Findings {
     let rows = recorded.samples.rows(CROSSBEAM);
-    let mut tables = by_size::tables(&VIEWS, &rows, &recorded.numbers("sizes"));
+    let by_size = BySize { file, words: &[], rows: &rows };
+    let mut tables = by_size.tables(&recorded.numbers("sizes"));
     tables.push(links(&rows));
     tables.push(behaviour(&rows));
     tables.push(auto::table(&rows));
     tables.retain(|table| !table.rows.is_empty());
-    let mut figures = by_size::figures(&VIEWS, &rows);
+    let mut figures = by_size.figures();
     figures.push(memory(&rows));
     figures.push(auto::figure(&rows));
-    Findings { summary: summary(recorded.samples, &rows), tables, figures }
+    let computed = summary(recorded.samples, &rows);
+    Findings { summary: file.summary(recorded.samples, &computed), tables, figures }
 }
 
 /// Latency as alpha + bytes / beta, by the least squares of the medians.
 fn links(rows: &[Row]) -> Table {
-    let line = |way: &super::Way| -> Option<Vec<Value>> {
+    let line = |variant: &super::RuntimeVariant| -> Option<Vec<Value>> {
         let point = |&size: &u64| {
-            let median = by_size::spread(rows, &case(size), way.name, MEDIAN)?.median;
+            let median = spread(rows, &case(size), variant.name, MEDIAN)?.median;
             Some((size as f64, median))
         };
         let points: Vec<(f64, f64)> = SIZES.iter().filter_map(point).collect();
         let (alpha, slope) = fit(&points)?;
         // A microsecond for a thousand bytes is a gigabyte per second.
         let beta = (slope > 0.0).then(|| 1e-3 / slope);
-        Some(vec![way.name.into(), alpha.into(), beta.into()])
+        Some(vec![variant.name.into(), alpha.into(), beta.into()])
     };
     Table {
         title: "Cost of a block: alpha and beta".to_owned(),
@@ -72,7 +48,7 @@ fn links(rows: &[Row]) -> Table {
                blocks did not take longer."
             .to_owned(),
         columns: ["runtime", "alpha, µs", "beta, GB/s"].map(str::to_owned).into(),
-        rows: WAYS.iter().filter_map(line).collect(),
+        rows: VARIANTS.iter().filter_map(line).collect(),
     }
 }
 
@@ -91,8 +67,8 @@ fn fit(points: &[(f64, f64)]) -> Option<(f64, f64)> {
 }
 
 fn behaviour(rows: &[Row]) -> Table {
-    let line = |way: &super::Way| -> Option<Vec<Value>> {
-        let median = |case, metric| Some(by_size::spread(rows, case, way.name, metric)?.median);
+    let line = |variant: &super::RuntimeVariant| -> Option<Vec<Value>> {
+        let median = |case, metric| Some(spread(rows, case, variant.name, metric)?.median);
         let cells = [
             median(SLOW, GROWTH),
             median(SLOW, HELD),
@@ -101,7 +77,7 @@ fn behaviour(rows: &[Row]) -> Table {
             median(PAUSE, OTHERS),
         ];
         let is_measured = cells.iter().any(Option::is_some);
-        let row = std::iter::once(way.name.into()).chain(cells.into_iter().map(Value::from));
+        let row = std::iter::once(variant.name.into()).chain(cells.into_iter().map(Value::from));
         is_measured.then(|| row.collect())
     };
     Table {
@@ -121,57 +97,35 @@ fn behaviour(rows: &[Row]) -> Table {
         ]
         .map(str::to_owned)
         .into(),
-        rows: WAYS.iter().filter_map(line).collect(),
+        rows: VARIANTS.iter().filter_map(line).collect(),
     }
 }
 
 fn memory(rows: &[Row]) -> Figure {
-    let bar = |way: &super::Way| {
-        let spread = by_size::spread(rows, SLOW, way.name, GROWTH)?;
-        let name = way.name.to_owned();
+    let bar = |variant: &super::RuntimeVariant| {
+        let spread = spread(rows, SLOW, variant.name, GROWTH)?;
+        let name = variant.name.to_owned();
         Some(Bar { name, value: spread.median, low: spread.min, high: spread.max })
     };
     let label = "growth of a process / what its streams may hold (1: as declared)".to_owned();
-    let chart = Chart::Ratios { label, bars: WAYS.iter().filter_map(bar).collect() };
+    let chart = Chart::Ratios { label, bars: VARIANTS.iter().filter_map(bar).collect() };
     let (file, title) = ("memory.svg".to_owned(), "Memory with a slow consumer".to_owned());
     Figure { file, title, chart }
 }
 
-fn summary(samples: &Samples, rows: &[Row]) -> Vec<Key> {
+/// Numbers of the summary that take the better or the worse one of several.
+fn summary(samples: &Samples, rows: &[Row]) -> [(&'static str, Option<f64>); 3] {
     let case = case(GOAL_SIZE);
     let rate = |variant| Selector { case: &case, variant, metric: RATE };
     let ratio = |this, that| samples.ratio(rate(this), rate(that)).map(|ratio| ratio.value);
     let remote = [ZEROMQ_TCP, ZEROMQ_IPC].map(|other| ratio(FLOW_RING, other));
     let peaks = [FLOW, FLOW_RING, FLOW_TCP]
         .map(|variant| samples.median(Selector { case: SLOW, variant, metric: PEAK }));
-    let keys = [
-        (
-            "local_2k_vs_crossbeam",
-            "blocks of 2 KiB per second in one process, seekwire-flow over crossbeam-channel; higher is better",
-            ratio(FLOW, CROSSBEAM),
-        ),
-        (
-            "remote_2k_vs_zeromq",
-            "blocks of 2 KiB per second between two processes, seekwire-flow on the ring over ZeroMQ's PUSH/PULL by \
-             tcp:// or ipc://, whichever is faster; higher is better",
-            remote.into_iter().flatten().reduce(f64::min),
-        ),
-        (
-            "slow_consumer_peak_over_declared",
-            "seekwire-flow with a slow consumer: growth of a process, or what a stream holds, over what was declared, \
-             in the worst of three places; lower is better",
-            peaks.into_iter().flatten().reduce(f64::max),
-        ),
-        (
-            "auto_block_vs_best_worst_ratio",
-            "time of a unit of work in blocks whose size the stream finds over that of the best size of a sweep, on the \
-             worst of three links; lower is better",
-            auto::worst_ratio(samples, rows),
-        ),
-    ];
-    keys.into_iter()
-        .filter_map(|(name, meaning, value)| Key::measured(name, meaning, value))
-        .collect()
+    [
+        ("remote_2k_vs_zeromq", remote.into_iter().flatten().reduce(f64::min)),
+        ("slow_consumer_peak_over_declared", peaks.into_iter().flatten().reduce(f64::max)),
+        ("auto_block_vs_best_worst_ratio", auto::worst_ratio(samples, rows)),
+    ]
 }
 
 #[cfg(test)]

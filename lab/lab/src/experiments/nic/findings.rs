@@ -2,28 +2,30 @@
 
 use serde_json::Value;
 
+use super::cases::{LARGE, SHARE, Setting};
 use super::link::Link;
-use super::others::{self, RATIO, SMALL};
-use super::thesis::{self, Column, Columns};
-use super::{LARGE, SHARE, Setting};
+use super::other_programs::{self, RATIO, SMALL};
+use super::published::{last_ratio, ratio};
 use crate::claim::Estimate;
+use crate::experiment_file::ExperimentFile;
 use crate::experiments::by_size::SIZES;
-use crate::network::others::Tool;
-use crate::network::step::Step;
+use crate::network::other_programs::Tool;
+use crate::network::step::OffloadStep;
 use crate::network::{CPU, EFFORT, LATENCY, THROUGHPUT};
-use crate::outcome::{Key, Table};
+use crate::outcome::{SummaryValue, Table};
 use crate::record::{Better, Metric, Samples, Selector};
 use crate::stats::{Ratio, Spread};
 use crate::text;
+use crate::view::Column;
 
 /// Maximum difference between two programs that measure the same.
 const AGREEMENT: f64 = 0.1;
 
 /// The last step, with all offloads.
-const ALL_ON: Step = Step::Joining;
+const ALL_ON: OffloadStep = OffloadStep::Joining;
 
 /// The last step of the thesis, which is before GRO.
-const OF_THE_THESIS: Step = Step::Segmentation;
+const OF_THE_THESIS: OffloadStep = OffloadStep::Segmentation;
 
 /// A sentence with a number.
 pub(super) struct Finding {
@@ -50,14 +52,21 @@ struct Question {
 }
 
 /// All findings, in the order of the page.
-pub(super) fn find(samples: &Samples, sizes: &[u64], link: &Link) -> Vec<Finding> {
-    let ratio = |setting: Setting, metric: Metric, step: Step, size: u64| {
+pub(super) fn find(
+    file: &ExperimentFile,
+    samples: &Samples,
+    sizes: &[u64],
+    link: &Link,
+) -> Vec<Finding> {
+    let ratio = |setting: Setting, metric: Metric, step: OffloadStep, size: u64| {
         let case = setting.case(size);
-        let of = |step: Step| Selector { case: &case, variant: step.name(), metric };
-        samples.ratio(of(step), of(Step::Off)).map(widened)
+        let of = |step: OffloadStep| Selector { case: &case, variant: step.name(), metric };
+        samples.ratio(of(step), of(OffloadStep::Off)).map(widened)
     };
     let mut findings = Vec::new();
-    for Question { what, setting, metric, thesis, size, mut key, judge } in questions(sizes, link) {
+    for Question { what, setting, metric, thesis, size, mut key, judge } in
+        questions(file, sizes, link)
+    {
         let steps =
             [(ALL_ON, "everything on"), (OF_THE_THESIS, "everything but GRO, as in the thesis,")];
         for (step, name) in steps {
@@ -71,20 +80,15 @@ pub(super) fn find(samples: &Samples, sizes: &[u64], link: &Link) -> Vec<Finding
     }
 
     let starts = [
-        ("One-way latency".to_owned(), Setting::Latency, LATENCY, thesis::LATENCY),
-        (
-            "Throughput to a weak receiver".to_owned(),
-            Setting::Weak,
-            THROUGHPUT,
-            thesis::WEAK_THROUGHPUT,
-        ),
+        ("One-way latency".to_owned(), Setting::Latency, LATENCY, "latency"),
+        ("Throughput to a weak receiver".to_owned(), Setting::Weak, THROUGHPUT, "weak_throughput"),
         (
             "CPU load of a weak receiver over a slow link".to_owned(),
             Setting::Slow,
             SHARE,
-            thesis::WEAK_CPU,
+            "weak_cpu",
         ),
-        (format!("CPU load over {}", link.name()), Setting::Link, CPU, thesis::FAST_CPU),
+        (format!("CPU load over {}", link.name()), Setting::Link, CPU, "fast_cpu"),
     ];
     for (what, setting, metric, theirs) in starts {
         let ratios: Vec<(u64, Option<Ratio>)> =
@@ -93,7 +97,7 @@ pub(super) fn find(samples: &Samples, sizes: &[u64], link: &Link) -> Vec<Finding
             continue;
         }
         let from = matters_from(&ratios, metric.better);
-        let thesis = theirs_from(&theirs, metric.better);
+        let thesis = theirs_from(&file.published[theirs], metric.better);
         findings.push(Finding {
             what: format!(
                 "{what}: smallest message from which on offloads help at every size (bytes)"
@@ -109,7 +113,7 @@ pub(super) fn find(samples: &Samples, sizes: &[u64], link: &Link) -> Vec<Finding
     findings
 }
 
-fn questions(sizes: &[u64], link: &Link) -> Vec<Question> {
+fn questions(file: &ExperimentFile, sizes: &[u64], link: &Link) -> Vec<Question> {
     let (first, last) = (sizes[0], *sizes.last().expect("there are sizes"));
     let over = link.name();
     let question =
@@ -122,7 +126,7 @@ fn questions(sizes: &[u64], link: &Link) -> Vec<Question> {
             "Throughput to a weak receiver",
             Setting::Weak,
             THROUGHPUT,
-            last_of(&thesis::WEAK_THROUGHPUT),
+            last_ratio(file, "weak_throughput"),
             Some((
                 "offload_throughput_ratio_weak_cpu_64k",
                 "throughput to a receiver with little processor time, messages of 64 KiB, all offloads over none; \
@@ -135,7 +139,7 @@ fn questions(sizes: &[u64], link: &Link) -> Vec<Question> {
             "CPU load of a weak receiver over a link that it cannot quite fill",
             Setting::Slow,
             SHARE,
-            last_of(&thesis::WEAK_CPU),
+            last_ratio(file, "weak_cpu"),
             Some((
                 "offload_cpu_ratio_weak_cpu_64k",
                 "CPU load of a receiver with little processor time, messages of 64 KiB over a link that it cannot \
@@ -148,7 +152,7 @@ fn questions(sizes: &[u64], link: &Link) -> Vec<Question> {
             "Throughput to a weak receiver over a link that it cannot quite fill",
             Setting::Slow,
             THROUGHPUT,
-            last_of(&thesis::WEAK_THROUGHPUT),
+            last_ratio(file, "weak_throughput"),
             None,
             |here| direction(here, Better::Higher),
         ),
@@ -156,7 +160,7 @@ fn questions(sizes: &[u64], link: &Link) -> Vec<Question> {
             &format!("CPU load of both ends over {over}"),
             Setting::Link,
             CPU,
-            last_of(&thesis::FAST_CPU),
+            last_ratio(file, "fast_cpu"),
             Some((
                 "offload_cpu_ratio_64k",
                 format!(
@@ -170,7 +174,7 @@ fn questions(sizes: &[u64], link: &Link) -> Vec<Question> {
             &format!("Throughput over {over}"),
             Setting::Link,
             THROUGHPUT,
-            last_of(&thesis::FAST_THROUGHPUT),
+            last_ratio(file, "fast_throughput"),
             None,
             |here| equal(here, 0.05),
         ),
@@ -178,7 +182,7 @@ fn questions(sizes: &[u64], link: &Link) -> Vec<Question> {
             "CPU time of a gigabyte to a weak receiver",
             Setting::Weak,
             EFFORT,
-            last_of(&thesis::WEAK_CPU) / last_of(&thesis::WEAK_THROUGHPUT),
+            last_ratio(file, "weak_cpu") / last_ratio(file, "weak_throughput"),
             None,
             lower,
         ),
@@ -186,7 +190,7 @@ fn questions(sizes: &[u64], link: &Link) -> Vec<Question> {
             "One-way latency",
             Setting::Latency,
             LATENCY,
-            last_of(&thesis::LATENCY),
+            last_ratio(file, "latency"),
             Some((
                 "latency_64k_ratio",
                 "one-way latency of 64 KiB requests and responses, all offloads over none; lower is better"
@@ -200,7 +204,7 @@ fn questions(sizes: &[u64], link: &Link) -> Vec<Question> {
                 "One-way latency",
                 Setting::Latency,
                 LATENCY,
-                thesis::LATENCY[2][0] / thesis::LATENCY[0][0],
+                ratio(&file.published["latency"], 0),
                 None,
                 |here| equal(here, 0.1),
             )
@@ -216,7 +220,7 @@ fn widened(ratio: Ratio) -> Ratio {
 /// Our own program over others.
 fn comparisons(samples: &Samples) -> Vec<Finding> {
     let compare = |size: u64, metric: Metric, tool: Tool, key| {
-        let here = agreement(samples, &others::case(tool, metric, size), tool)?;
+        let here = agreement(samples, &other_programs::case(tool, metric, size), tool)?;
         let what = format!(
             "{}, messages of {}: seekwire over {}",
             metric.name,
@@ -245,12 +249,6 @@ fn agreement(samples: &Samples, case: &str, tool: Tool) -> Option<Ratio> {
     Some(Ratio { value, low, high, pairs: Some(rounds) })
 }
 
-/// The step with everything that the thesis had, over everything off, at the largest size.
-fn last_of(columns: &Columns) -> f64 {
-    let last = |column: &Column| column[column.len() - 1];
-    last(&columns[2]) / last(&columns[0])
-}
-
 /// A ratio that is closer to 1 is no difference.
 const LEAST: f64 = 0.02;
 
@@ -276,8 +274,8 @@ fn matters_from(ratios: &[(u64, Option<Ratio>)], better: Better) -> Option<u64> 
 }
 
 /// The same of the thesis, which has no intervals.
-fn theirs_from(columns: &Columns, better: Better) -> Option<u64> {
-    let helps = |index: &usize| is_better(columns[2][*index] / columns[0][*index], better, LEAST);
+fn theirs_from(columns: &[Column], better: Better) -> Option<u64> {
+    let helps = |index: &usize| is_better(ratio(columns, *index), better, LEAST);
     (0..SIZES.len()).rev().take_while(helps).last().map(|index| SIZES[index])
 }
 
@@ -354,19 +352,25 @@ pub(super) fn table(findings: &[Finding]) -> Table {
 }
 
 /// The numbers that have a key.
-pub(super) fn summary(findings: &[Finding]) -> Vec<Key> {
+pub(super) fn summary(findings: &[Finding]) -> Vec<SummaryValue> {
     let key = |finding: &Finding| {
         let (name, meaning) = finding.key.clone()?;
-        Key::measured(name, meaning, finding.here.map(|ratio| ratio.value))
+        SummaryValue::measured(name, meaning, finding.here.map(|ratio| ratio.value))
     };
     findings.iter().filter_map(key).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Nic;
     use super::*;
-    use crate::network::hosts::Peer;
+    use crate::experiment::Experiment;
+    use crate::network::hosts::RemoteHost;
     use crate::record::Sample;
+
+    fn published(name: &str) -> &'static [Column] {
+        &Nic.file().published[name]
+    }
 
     const fn ratio(value: f64, low: f64, high: f64) -> Ratio {
         Ratio { value, low, high, pairs: Some(5) }
@@ -385,9 +389,9 @@ mod tests {
     fn the_thesis_is_read_as_it_reads_itself() {
         // "From 1500 B on" for the latency is 16 KiB in its table, where the difference is more
         // than 2 %.
-        assert_eq!(theirs_from(&thesis::LATENCY, Better::Lower), Some(16 << 10));
-        assert_eq!(theirs_from(&thesis::WEAK_THROUGHPUT, Better::Higher), Some(2 << 10));
-        assert!((last_of(&thesis::WEAK_THROUGHPUT) - 1.6565).abs() < 1e-3);
+        assert_eq!(theirs_from(published("latency"), Better::Lower), Some(16 << 10));
+        assert_eq!(theirs_from(published("weak_throughput"), Better::Higher), Some(2 << 10));
+        assert!((last_ratio(Nic.file(), "weak_throughput") - 1.6565).abs() < 1e-3);
     }
 
     #[test]
@@ -409,16 +413,7 @@ mod tests {
     }
 
     fn sample(case: String, step: &str, metric: Metric, round: usize, value: f64) -> Sample {
-        Sample {
-            case,
-            x: None,
-            variant: step.to_owned(),
-            metric: Some(metric),
-            round,
-            position: 0,
-            outcome: Ok(value),
-            traffic: None,
-        }
+        Sample::new(case, step, metric, round, value)
     }
 
     #[test]
@@ -426,21 +421,22 @@ mod tests {
         let mut samples = Samples::default();
         for round in 1..=3 {
             let (weak, others) =
-                (Setting::Weak.case(65536), others::case(Tool::Iperf3, THROUGHPUT, 65536));
-            samples.0.push(sample(weak.clone(), Step::Off.name(), THROUGHPUT, round, 500.0));
+                (Setting::Weak.case(65536), other_programs::case(Tool::Iperf3, THROUGHPUT, 65536));
+            samples.0.push(sample(weak.clone(), OffloadStep::Off.name(), THROUGHPUT, round, 500.0));
             samples.0.push(sample(weak.clone(), OF_THE_THESIS.name(), THROUGHPUT, round, 900.0));
             samples.0.push(sample(weak, ALL_ON.name(), THROUGHPUT, round, 1000.0));
             samples.0.push(sample(others, Tool::Iperf3.name(), RATIO, round, 0.99));
         }
-        let found = find(&samples, &[1, 65536], &Link::made());
-        let keys: Vec<_> = summary(&found).iter().map(|key| (key.name, key.value)).collect();
+        let findings = find(Nic.file(), &samples, &[1, 65536], &Link::made());
+        let summary = summary(&findings);
+        let keys: Vec<_> = summary.iter().map(|key| (&*key.name, key.value)).collect();
         assert_eq!(
             keys,
             [("offload_throughput_ratio_weak_cpu_64k", 2.0), ("iperf3_agreement", 0.99)],
             "unmeasured numbers are left out"
         );
-        let rows = table(&found).rows;
-        assert_eq!(rows.len(), found.len());
+        let rows = table(&findings).rows;
+        assert_eq!(rows.len(), findings.len());
         // Like for like: the thesis had no GRO.
         let like = rows
             .iter()
@@ -455,11 +451,12 @@ mod tests {
         let case = Setting::Weak.case(65536);
         let mut samples = Samples::default();
         for (round, value) in [(1, 900.0), (2, 1000.0), (3, 1100.0)] {
-            samples.0.push(sample(case.clone(), Step::Off.name(), THROUGHPUT, round, 500.0));
+            samples.0.push(sample(case.clone(), OffloadStep::Off.name(), THROUGHPUT, round, 500.0));
             samples.0.push(sample(case.clone(), ALL_ON.name(), THROUGHPUT, round, value));
         }
-        let here = find(&samples, &[65536], &Link::made())[0].here.unwrap();
-        let row = samples.rows(Step::Off.name()).into_iter().find_map(|row| row.ratio).unwrap();
+        let here = find(Nic.file(), &samples, &[65536], &Link::made())[0].here.unwrap();
+        let row =
+            samples.rows(OffloadStep::Off.name()).into_iter().find_map(|row| row.ratio).unwrap();
         // Three rounds: Student's t has 4.303 where the normal distribution has 1.96.
         assert!(
             here.high > 2.0 * (row.high / row.value).powf(2.0) && here.low < 1.7,
@@ -471,10 +468,16 @@ mod tests {
     fn what_is_said_of_the_link_is_what_it_was() {
         let peer = |speed_mbps| {
             let (name, address) = ("192.0.2.1".to_owned(), "192.0.2.1:7117".parse().unwrap());
-            Link::to(&Peer { name, address, weak: None, interface: "eth1".to_owned(), speed_mbps })
+            Link::to(&RemoteHost {
+                name,
+                address,
+                weak: None,
+                interface: "eth1".to_owned(),
+                speed_mbps,
+            })
         };
         let mut samples = Samples::default();
-        for step in [Step::Off, ALL_ON] {
+        for step in [OffloadStep::Off, ALL_ON] {
             samples.0.push(sample(Setting::Link.case(65536), step.name(), CPU, 1, 50.0));
         }
         for (link, name) in [
@@ -482,10 +485,10 @@ mod tests {
             (peer(Some(25_000)), "over a link of 25 Gb/s"),
             (peer(None), "over the link to 192.0.2.1"),
         ] {
-            let found = find(&samples, &[65536], &link);
-            assert!(found[0].what.contains(name), "{}", found[0].what);
-            assert!(found.iter().all(|finding| finding.what.contains(name)));
-            assert!(summary(&found)[0].meaning.contains(name));
+            let findings = find(Nic.file(), &samples, &[65536], &link);
+            assert!(findings[0].what.contains(name), "{}", findings[0].what);
+            assert!(findings.iter().all(|finding| finding.what.contains(name)));
+            assert!(summary(&findings)[0].meaning.contains(name));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::network::hosts::Peer;
+use crate::network::hosts::RemoteHost;
 use crate::outcome::{Recorded, ResultFile};
 
 /// Rate of the link between the thesis' hosts, and of ours where it is made, in bits per second.
@@ -38,7 +38,7 @@ impl Link {
     }
 
     /// The link to another host, whose speed the interface reports.
-    pub(super) fn to(peer: &Peer) -> Self {
+    pub(super) fn to(peer: &RemoteHost) -> Self {
         let mbps = peer.speed_mbps.map(u64::from).filter(|mbps| *mbps > 0);
         let name = match mbps {
             Some(mbps) => format!("a link of {}", speed(mbps)),
@@ -105,7 +105,7 @@ mod tests {
     use crate::record::Samples;
 
     fn peer(speed_mbps: Option<u32>) -> Link {
-        let peer = Peer {
+        let peer = RemoteHost {
             name: "192.0.2.1".to_owned(),
             address: "192.0.2.1:7117".parse().unwrap(),
             weak: None,

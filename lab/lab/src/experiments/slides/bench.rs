@@ -8,32 +8,32 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use serde_json::Value;
 
-use super::{
+use super::cases::{
     CACHED, COLD, CPU, EFFORT, FIRST, HELD, LOAD, MEDIAN, MISSING, PEAK, PSNR, RATE, SIZE, TAIL,
     TWICE, closed, real, viewers,
 };
 use crate::record::Metric;
 use crate::schedule::Trial;
-use crate::slides::http::Client;
-use crate::slides::load::{self, Ask, Lane, Measured, Pace};
-use crate::slides::material::{Material, Slide};
-use crate::slides::picture::Picture;
-use crate::slides::servers::{BOUNDS, Peer, Server, Servers};
-use crate::slides::trace::{self, Wish};
-use crate::slides::usage::Usage;
-use crate::slides::view::{View, What};
+use crate::slides::http::HttpClient;
+use crate::slides::load::{self, ClientLoad, LoadMeasurement, Pace, TimedRequest};
+use crate::slides::pixels::Picture;
+use crate::slides::servers::{BOUNDS, RunningServer, ServerKind, Servers};
+use crate::slides::test_slides::Material;
+use crate::slides::trace::{self, TileRequest};
+use crate::slides::usage::ServerUsage;
+use crate::slides::view::{Slide, SlideView, ViewKind};
 
 /// The work of a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Work {
     /// On this many connections, without a pause.
-    Closed(What, u64),
+    Closed(ViewKind, u64),
     /// For this many viewers that pan.
-    Viewers(What, u64),
+    Viewers(ViewKind, u64),
     /// A first tile of a slide that it has not opened.
     Cold,
     /// All tiles of the real slide, one after the other.
-    Real(What),
+    Real(ViewKind),
 }
 
 /// Maximum number of regions of a closed load.
@@ -46,7 +46,7 @@ pub(super) const CONNECTIONS: usize = 6;
 /// Time within which all viewers have arrived and seen their first view.
 pub(super) const COMING: Duration = Duration::from_secs(1);
 /// Timeout for an answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Number of pictures that are compared, and their minimum contrast: empty ones would all be alike.
 const COMPARED: usize = 3;
@@ -57,9 +57,9 @@ const CONTRAST: f64 = 12.0;
 const SQUARE: usize = 4;
 const SAME: f64 = 22.0;
 
-type Pictures = Vec<(View, Picture)>;
+type Pictures = Vec<(SlideView, Picture)>;
 /// The file of a slide, and the kind of its views.
-type Part = (String, What);
+type Part = (String, ViewKind);
 
 pub(super) struct Bench {
     servers: Servers,
@@ -68,10 +68,18 @@ pub(super) struct Bench {
     /// Some views as vips renders them.
     expected: RefCell<BTreeMap<Part, Result<Pictures, String>>>,
     /// For each server that has shown the right pictures: the PSNR of the worst one.
-    shown: RefCell<BTreeMap<(Peer, Part), f64>>,
+    shown: RefCell<BTreeMap<(ServerKind, Part), f64>>,
     violation: OnceCell<String>,
     /// The slide with channels, made on demand, or why it cannot be made.
     channels: OnceCell<Result<Slide, String>>,
+}
+
+/// A load on a server: the slide, what was requested of it, and the case that it is recorded as.
+struct Loaded<'a> {
+    slide: &'a Slide,
+    what: ViewKind,
+    case: &'a str,
+    x: Option<f64>,
 }
 
 impl Bench {
@@ -120,7 +128,7 @@ impl Bench {
         Ok(all.into())
     }
 
-    pub(super) fn run(&self, peer: Peer, work: Work, trial: &mut Trial) -> Result<()> {
+    pub(super) fn run(&self, peer: ServerKind, work: Work, trial: &mut Trial) -> Result<()> {
         match work {
             Work::Closed(what, connections) => self.closed(peer, what, connections, trial),
             Work::Viewers(what, count) => self.viewers(peer, what, count, trial),
@@ -129,11 +137,11 @@ impl Bench {
         }
     }
 
-    fn slide(&self, what: What) -> Result<&Slide> {
+    fn slide(&self, what: ViewKind) -> Result<&Slide> {
         Ok(match what {
-            What::Stored | What::Regions => &self.material.pyramid,
-            What::Decoded => &self.material.flat,
-            What::Channels => {
+            ViewKind::Stored | ViewKind::Regions => &self.material.pyramid,
+            ViewKind::Decoded => &self.material.flat,
+            ViewKind::Channels => {
                 let made = self.channels.get_or_init(|| {
                     let python = self.servers.large_image();
                     let made = python.and_then(|python| self.material.channels(python));
@@ -145,7 +153,7 @@ impl Bench {
     }
 
     /// A server that has shown the right pictures, and has the slide open in all its processes.
-    fn server(&self, peer: Peer, slide: &Slide, what: What) -> Result<Server> {
+    fn server(&self, peer: ServerKind, slide: &Slide, what: ViewKind) -> Result<RunningServer> {
         let server = self.servers.start(peer)?;
         let part = (slide.file.clone(), what);
         let is_known = self.shown.borrow().contains_key(&(peer, part.clone()));
@@ -158,14 +166,14 @@ impl Bench {
     }
 
     /// The PSNR of the worst of some pictures.
-    fn compare(&self, server: &Server, slide: &Slide, what: What) -> Result<f64> {
+    fn compare(&self, server: &RunningServer, slide: &Slide, what: ViewKind) -> Result<f64> {
         let mut expected = self.expected.borrow_mut();
         let part = (slide.file.clone(), what);
         let expected = expected
             .entry(part)
             .or_insert_with(|| self.pictures(slide, what).map_err(|error| format!("{error:#}")));
         let expected = expected.as_ref().map_err(|why| anyhow!("{why}"))?;
-        let mut client = Client::connect(server.address, PATIENCE)?;
+        let mut client = HttpClient::connect(server.address, RESPONSE_TIMEOUT)?;
         let mut worst = f64::INFINITY;
         for (view, picture) in expected {
             let path = path(server, slide, *view)?;
@@ -178,7 +186,7 @@ impl Bench {
             let common = shown.coarse(SQUARE)?.psnr(&picture.coarse(SQUARE)?)?;
             if common < SAME {
                 let wrong = format!("{path}: another picture, with {common:.1} dB in common");
-                if server.peer == Peer::Seekwire {
+                if server.peer == ServerKind::Seekwire {
                     let _ = self.violation.set(wrong.clone());
                 }
                 return Err(anyhow!(wrong));
@@ -189,28 +197,34 @@ impl Bench {
     }
 
     /// Some views with visible contents.
-    fn pictures(&self, slide: &Slide, what: What) -> Result<Pictures> {
-        let mut found = Pictures::new();
+    fn pictures(&self, slide: &Slide, what: ViewKind) -> Result<Pictures> {
+        let mut pictures = Pictures::new();
         for view in what.views(slide, REGIONS).into_iter().take(30) {
             let picture = self.material.expected(slide, view)?;
             if picture.contrast() >= CONTRAST {
-                found.push((view, picture));
+                pictures.push((view, picture));
             }
-            if found.len() == COMPARED {
-                return Ok(found);
+            if pictures.len() == COMPARED {
+                return Ok(pictures);
             }
         }
         Err(anyhow!("{} of {} show nothing to compare", what.name(), slide.file))
     }
 
-    fn closed(&self, peer: Peer, what: What, connections: u64, trial: &mut Trial) -> Result<()> {
+    fn closed(
+        &self,
+        peer: ServerKind,
+        what: ViewKind,
+        connections: u64,
+        trial: &mut Trial,
+    ) -> Result<()> {
         let slide = self.slide(what)?;
         let server = self.server(peer, slide, what)?;
         let views = what.views(slide, REGIONS);
         let paths = views.iter().map(|view| path(&server, slide, *view));
         let paths: Vec<String> = paths.collect::<Result<_>>()?;
         let (before, paths) = paths.split_at(BEFORE.min(paths.len() / 4));
-        self.load(&server, before, connections, PATIENCE)?;
+        self.load(&server, before, connections, RESPONSE_TIMEOUT)?;
         let time = Duration::from_millis(self.milliseconds(false));
         let time = if trial.is_warm_up() { time / 4 } else { time };
         let idle = server.usage();
@@ -218,66 +232,83 @@ impl Bench {
         let case = closed(what, connections);
         let x = Some(connections as f64);
         trial.record(&case, x, RATE, measured.rate());
-        self.record(&server, (slide, what), (&case, x), &measured, idle, trial)
+        self.record(&server, &Loaded { slide, what, case: &case, x }, &measured, idle, trial)
     }
 
     fn load(
         &self,
-        server: &Server,
+        server: &RunningServer,
         paths: &[String],
         connections: u64,
         time: Duration,
-    ) -> Result<Measured> {
-        let lanes = [without_a_pause(paths.len(), connections)];
-        let measured = load::run(server.address, paths, &lanes, Pace::Closed(time));
+    ) -> Result<LoadMeasurement> {
+        let clients = [without_a_pause(paths.len(), connections)];
+        let measured = load::run(server.address, paths, &clients, Pace::Closed(time));
         measured.map_err(|error| server.explain(error))
     }
 
-    fn viewers(&self, peer: Peer, what: What, count: u64, trial: &mut Trial) -> Result<()> {
+    fn viewers(
+        &self,
+        peer: ServerKind,
+        what: ViewKind,
+        count: u64,
+        trial: &mut Trial,
+    ) -> Result<()> {
         let slide = self.slide(what)?;
         let server = self.server(peer, slide, what)?;
         let time = Duration::from_millis(self.milliseconds(true));
         let time = if trial.is_warm_up() { time / 4 } else { time };
-        let (views, lanes) = panning(slide, what, count, time);
+        let (views, clients) = panning(slide, what, count, time);
         let paths = views.into_iter().map(|view| path(&server, slide, view));
         let paths: Vec<String> = paths.collect::<Result<_>>()?;
         // The first tiles are those that the first viewer sees in any case.
-        self.load(&server, &paths[..BEFORE.min(paths.len() / 4)], CONNECTIONS as u64, PATIENCE)?;
+        self.load(
+            &server,
+            &paths[..BEFORE.min(paths.len() / 4)],
+            CONNECTIONS as u64,
+            RESPONSE_TIMEOUT,
+        )?;
         let idle = server.usage();
-        let measured = load::run(server.address, &paths, &lanes, Pace::Open(COMING));
+        let measured = load::run(server.address, &paths, &clients, Pace::Open(COMING));
         let measured = measured.map_err(|error| server.explain(error))?;
         let (case, x) = (viewers(what, count), Some(count as f64));
         let all = measured.answers + measured.unanswered;
         trial.record(&case, x, MISSING, 100.0 * measured.unanswered as f64 / all as f64);
-        self.record(&server, (slide, what), (&case, x), &measured, idle, trial)
+        self.record(&server, &Loaded { slide, what, case: &case, x }, &measured, idle, trial)
     }
 
-    fn real(&self, peer: Peer, what: What, trial: &mut Trial) -> Result<()> {
+    fn real(&self, peer: ServerKind, what: ViewKind, trial: &mut Trial) -> Result<()> {
         let slide = &self.material.real;
         let server = self.server(peer, slide, what)?;
         let views = what.views(slide, 0);
         let paths = views.iter().map(|view| path(&server, slide, *view));
         let paths: Vec<String> = paths.collect::<Result<_>>()?;
         let idle = server.usage();
-        let measured = self.load(&server, &paths, 1, PATIENCE)?;
+        let measured = self.load(&server, &paths, 1, RESPONSE_TIMEOUT)?;
         trial.record(real(what), None, RATE, measured.rate());
-        self.record(&server, (slide, what), (&real(what), None), &measured, idle, trial)
+        self.record(
+            &server,
+            &Loaded { slide, what, case: &real(what), x: None },
+            &measured,
+            idle,
+            trial,
+        )
     }
 
     /// Records the readings that all loads have in common.
     fn record(
         &self,
-        server: &Server,
-        (slide, what): (&Slide, What),
-        (case, x): (&str, Option<f64>),
-        measured: &Measured,
-        idle: Usage,
+        server: &RunningServer,
+        loaded: &Loaded<'_>,
+        measured: &LoadMeasurement,
+        idle: ServerUsage,
         trial: &mut Trial,
     ) -> Result<()> {
         if trial.is_warm_up() {
             // It may have been too short for anything to be measured.
             return Ok(());
         }
+        let Loaded { slide, what, case, x } = *loaded;
         let used = server.usage();
         let cpu = used.cpu.saturating_sub(idle.cpu).as_secs_f64();
         let mut record = |metric: Metric, value: f64| trial.record(case, x, metric, value);
@@ -294,7 +325,7 @@ impl Bench {
         if let Some(psnr) = self.shown.borrow().get(&(server.peer, part)) {
             record(PSNR, *psnr);
         }
-        if server.peer == Peer::Seekwire {
+        if server.peer == ServerKind::Seekwire {
             let allowed = BOUNDS.iter().sum::<u64>() << 20;
             record(HELD, used.peak.saturating_sub(server.at_start) as f64 / allowed as f64);
             record(TWICE, server.count("decoded_twice_total")?);
@@ -302,20 +333,20 @@ impl Bench {
         Ok(())
     }
 
-    fn cold(&self, peer: Peer, trial: &mut Trial) -> Result<()> {
+    fn cold(&self, peer: ServerKind, trial: &mut Trial) -> Result<()> {
         let slide = &self.material.large;
         // Compared before, because comparing opens it.
-        let part = (slide.file.clone(), What::Stored);
+        let part = (slide.file.clone(), ViewKind::Stored);
         let is_known = self.shown.borrow().contains_key(&(peer, part));
         if !is_known {
-            drop(self.server(peer, slide, What::Stored)?);
+            drop(self.server(peer, slide, ViewKind::Stored)?);
         }
         let server = self.servers.start(peer)?;
         let cached = self.material.forget(slide)?;
         let side = slide.tile;
-        let view = View::Tile(slide.width / side / 2, slide.height / side / 2);
+        let view = SlideView::Tile(slide.width / side / 2, slide.height / side / 2);
         let path = path(&server, slide, view)?;
-        let mut client = Client::connect(server.address, PATIENCE)?;
+        let mut client = HttpClient::connect(server.address, RESPONSE_TIMEOUT)?;
         let began = Instant::now();
         let body = client.get(&path).map_err(|error| server.explain(error))?;
         let took = began.elapsed();
@@ -330,30 +361,33 @@ impl Bench {
 }
 
 /// Connections that request this many paths, one after the other.
-pub(super) fn without_a_pause(paths: usize, connections: u64) -> Lane {
-    let asks = (0..paths).map(|path| Ask { due: Duration::ZERO, path }).collect();
-    Lane { connections: connections as usize, asks }
+pub(super) fn without_a_pause(paths: usize, connections: u64) -> ClientLoad {
+    let timed = (0..paths).map(|path| TimedRequest { due: Duration::ZERO, path }).collect();
+    ClientLoad { connections: connections as usize, requests: timed }
 }
 
 /// Viewers that pan, and the views that they request: all tiles, row by row.
 pub(super) fn panning(
     slide: &Slide,
-    what: What,
+    what: ViewKind,
     count: u64,
     time: Duration,
-) -> (Vec<View>, Vec<Lane>) {
+) -> (Vec<SlideView>, Vec<ClientLoad>) {
     let grid = what.grid(slide);
     let row = |row| (0..grid.columns).map(move |column| what.tile(column, row));
-    let number = |wish: &Wish| wish.row as usize * grid.columns as usize + wish.column as usize;
-    let lane = |viewer| {
-        let wishes = trace::viewer(grid, viewer, COMING + time);
-        let asks = wishes.iter().map(|wish| Ask { due: wish.at, path: number(wish) });
-        Lane { connections: CONNECTIONS, asks: asks.collect() }
+    let number = |request: &TileRequest| {
+        request.row as usize * grid.columns as usize + request.column as usize
     };
-    ((0..grid.rows).flat_map(row).collect(), (0..count).map(lane).collect())
+    let client = |viewer| {
+        let requests = trace::viewer(grid, viewer, COMING + time);
+        let timed =
+            requests.iter().map(|request| TimedRequest { due: request.at, path: number(request) });
+        ClientLoad { connections: CONNECTIONS, requests: timed.collect() }
+    };
+    ((0..grid.rows).flat_map(row).collect(), (0..count).map(client).collect())
 }
 
-fn path(server: &Server, slide: &Slide, view: View) -> Result<String> {
+fn path(server: &RunningServer, slide: &Slide, view: SlideView) -> Result<String> {
     let path = server.path(slide, view);
     path.with_context(|| format!("{} has no address for this", server.peer.name()))
 }

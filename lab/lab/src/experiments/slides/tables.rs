@@ -2,17 +2,19 @@
 
 use serde_json::Value;
 
-use super::{
-    CACHED, COLD, CPU, EFFORT, FIRST, GOAL, LOAD, MEDIAN, MISSING, PEAK, PEERS, PSNR, RATE, SIZE,
-    TAIL, TWICE, closed, viewers, workers,
+use super::cases::{
+    CACHED, COLD, CPU, EFFORT, FIRST, LOAD, MEDIAN, MISSING, PEAK, PEERS, PSNR, RATE, SIZE, TAIL,
+    TWICE,
 };
+use super::workers;
+use crate::experiment_file::ExperimentFile;
 use crate::experiments::by_size::spread;
-use crate::experiments::curves;
-use crate::outcome::{Findings, Key, Recorded, Table};
+use crate::experiments::sweep::curves;
+use crate::outcome::{Findings, Recorded, Table};
 use crate::plot::{Axis, Figure, Scale};
-use crate::record::{Metric, Row, Samples, Selector};
-use crate::slides::servers::Peer;
-use crate::slides::view::What;
+use crate::record::{Metric, Row};
+use crate::slides::servers::ServerKind;
+use crate::slides::view::ViewKind;
 
 /// A table of all cases in which a quantity was measured.
 struct View {
@@ -59,9 +61,9 @@ const VIEWS: [View; 7] = [
     },
 ];
 
-pub(super) fn findings(recorded: Recorded<'_>) -> Findings {
+pub(super) fn findings(file: &'static ExperimentFile, recorded: Recorded<'_>) -> Findings {
     let is_peer = |row: &Row| PEERS.iter().any(|peer| peer.name() == row.variant);
-    let rows = recorded.samples.rows(Peer::Iipsrv.name());
+    let rows = recorded.samples.rows(ServerKind::Iipsrv.name());
     let (rows, dealt): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(is_peer);
     let mut tables: Vec<Table> = VIEWS.iter().map(|view| table(view, &rows)).collect();
     tables.push(cold(&rows));
@@ -69,7 +71,10 @@ pub(super) fn findings(recorded: Recorded<'_>) -> Findings {
     tables.push(pictures(&rows));
     tables.push(workers::table(&dealt));
     tables.retain(|table| !table.rows.is_empty());
-    Findings { summary: summary(recorded.samples), tables, figures: figures(&rows) }
+    let twice = recorded.samples.0.iter().filter(|sample| sample.metric == Some(TWICE));
+    let twice = twice.filter_map(|sample| sample.outcome.clone().ok()).reduce(f64::max);
+    let summary = file.summary(recorded.samples, &[("decoded_twice", twice)]);
+    Findings { summary, tables, figures: figures(&rows) }
 }
 
 /// The cases of a metric, in the order in which they were measured.
@@ -83,7 +88,7 @@ fn cases(rows: &[Row], metric: Metric) -> Vec<&str> {
     cases
 }
 
-fn median(rows: &[Row], case: &str, peer: Peer, metric: Metric) -> Value {
+fn median(rows: &[Row], case: &str, peer: ServerKind, metric: Metric) -> Value {
     spread(rows, case, peer.name(), metric).map(|spread| spread.median).into()
 }
 
@@ -105,7 +110,7 @@ fn table(view: &View, rows: &[Row]) -> Table {
 }
 
 fn cold(rows: &[Row]) -> Table {
-    let line = |peer: &Peer| {
+    let line = |peer: &ServerKind| {
         let first = spread(rows, COLD, peer.name(), FIRST)?;
         let rest = [first.min.into(), first.max.into(), median(rows, COLD, *peer, CACHED)];
         let begin = [peer.name().into(), Value::from(first.median)];
@@ -125,7 +130,7 @@ fn cold(rows: &[Row]) -> Table {
 fn busy(rows: &[Row]) -> Table {
     let line = |case: &str| -> Vec<Value> {
         let of = |metric| {
-            let cell = move |peer: &Peer| median(rows, case, *peer, metric);
+            let cell = move |peer: &ServerKind| median(rows, case, *peer, metric);
             PEERS.iter().map(cell).collect::<Vec<_>>()
         };
         let shown = of(CPU).into_iter().zip(of(LOAD)).map(|(server, load)| {
@@ -157,8 +162,8 @@ fn pictures(rows: &[Row]) -> Table {
 }
 
 fn figures(rows: &[Row]) -> Vec<Figure> {
-    let names = PEERS.map(Peer::name);
-    let figure = |file: &str, title: &str, what: What, metric: Metric, who: &str, y: Scale| {
+    let names = PEERS.map(ServerKind::name);
+    let figure = |file: &str, title: &str, what: ViewKind, metric: Metric, who: &str, y: Scale| {
         let is_wanted = |row: &&Row| {
             row.case.starts_with(what.name()) && row.x.is_some() && row.case.contains(who)
         };
@@ -166,7 +171,7 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
         let x = Axis { label: format!("{who}s"), scale: Scale::Log2 };
         curves(file, title, x, y, metric, &rows, &names)
     };
-    let (log, stored, decoded) = (Scale::Log10, What::Stored, What::Decoded);
+    let (log, stored, decoded) = (Scale::Log10, ViewKind::Stored, ViewKind::Decoded);
     vec![
         figure("stored.svg", "Stored tiles per second", stored, RATE, "connection", log),
         figure("decoded.svg", "Decoded tiles per second", decoded, RATE, "connection", log),
@@ -187,55 +192,4 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
             log,
         ),
     ]
-}
-
-fn summary(samples: &Samples) -> Vec<Key> {
-    fn of(peer: Peer, case: &str, metric: Metric) -> Selector<'_> {
-        Selector { case, variant: peer.name(), metric }
-    }
-    let seekwire = |case: &str, metric| samples.median(of(Peer::Seekwire, case, metric));
-    let ratio = |what| {
-        let case = closed(what, GOAL);
-        let these = of(Peer::Seekwire, &case, RATE);
-        samples.ratio(these, of(Peer::Iipsrv, &case, RATE)).map(|ratio| ratio.value)
-    };
-    let twice = samples.0.iter().filter(|sample| sample.metric == Some(TWICE));
-    let twice = twice.filter_map(|sample| sample.outcome.clone().ok());
-    let keys = [
-        (
-            "passthrough_vs_iipsrv",
-            "stored tiles per second on 16 connections, over iipsrv; higher is better",
-            ratio(What::Stored),
-        ),
-        (
-            "passthrough_tiles_per_s",
-            "stored tiles per second on 16 connections; higher is better",
-            seekwire(&closed(What::Stored, GOAL), RATE),
-        ),
-        (
-            "decoded_vs_iipsrv",
-            "decoded tiles per second on 16 connections, over iipsrv; higher is better",
-            ratio(What::Decoded),
-        ),
-        (
-            "decoded_p99_ms",
-            "decoded tiles for 16 viewers that pan: latency p99 in ms, from when a tile was due; lower is better",
-            seekwire(&viewers(What::Decoded, GOAL), TAIL),
-        ),
-        (
-            "cold_open_ms",
-            "from the request to the first tile of a slide that is not in the page cache, ms; lower is better",
-            seekwire(COLD, FIRST),
-        ),
-        (
-            "decoded_twice",
-            "stored tiles that were decoded while they were being decoded or kept, in the worst run; lower is better",
-            twice.reduce(f64::max),
-        ),
-    ];
-    keys.into_iter()
-        .map(|(name, meaning, value)| Key::measured(name, meaning, value))
-        .chain(workers::summary(samples))
-        .flatten()
-        .collect()
 }

@@ -1,9 +1,10 @@
 //! `vm`: the gains of programs in two virtual machines that share memory, after YASMIN, whose
 //! machines were domains of Xen.
 
+mod cases;
 mod claims;
-mod ends;
 mod findings;
+mod guest_programs;
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,57 +13,26 @@ use anyhow::{Result, anyhow, bail, ensure};
 use seekwire_transport::layout::Geometry;
 use serde_json::Value;
 
-use super::names::pairs_case;
-use super::sweep;
+use super::result_names::pairs_case;
+use super::sweep::sweep;
 use crate::bench::{BANDWIDTH, Operation, Report, Test};
-use crate::claim::{Claim, Comparison};
+use crate::claim::Evidence;
 use crate::experiment::{self, Context, Experiment};
-use crate::guests::{Clock, Contents, Guest, Guests, Image, Kind, Setting, needs};
+use crate::guests::{
+    Clock, Contents, Guest, GuestImage, GuestKind, GuestSettings, Guests, requirements,
+};
 use crate::launch::{ACCELERATED, Mode, PLAIN, interrupt};
-use crate::outcome::{Findings, Outcome, Recorded, ResultFile};
-use crate::programs::redis::Case;
-use crate::programs::{Work, iperf3};
+use crate::outcome::{At, Findings, Outcome, Recorded, ResultFile};
+use crate::programs::redis::RedisCase;
+use crate::programs::{WorkAmount, iperf3};
 use crate::record::Samples;
 use crate::schedule::{Group, Trial, Variant, alternate};
 use crate::{streambench, text};
-use ends::{Ends, INSTRUCTIONS, STREAMBENCH, Way};
-use findings::{figures, how, summary};
+use cases::{BULK, KINDS, SMALL, VARIANTS, VCHAN, case, counted, named, reverse, ring};
+use findings::{against_vchan, figures, how};
+use guest_programs::{Ends, INSTRUCTIONS, STREAMBENCH, StartMode};
 
 pub(super) struct Vm;
-
-const VCHAN: &str = "vchan";
-const WAYS: [&str; 3] = [PLAIN, ACCELERATED, VCHAN];
-
-/// The sizes that the goals name.
-const BULK: u64 = 64 << 10;
-const SMALL: u64 = 1;
-
-/// Names of the two kinds of guests in results.
-const fn named(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Machines => "ivshmem",
-        Kind::Xen => "Xen",
-    }
-}
-
-const KINDS: [Kind; 2] = [Kind::Machines, Kind::Xen];
-
-fn case(kind: Kind, what: &str) -> String {
-    format!("{}, {what}", named(kind))
-}
-
-/// From the second guest to the first one is the usual way.
-fn reverse(size: u64) -> String {
-    format!("{}, reverse", text::size(size))
-}
-
-fn ring(size: u64) -> String {
-    format!("ring of {}", text::size(size))
-}
-
-fn counted(size: u64) -> String {
-    format!("{}, counted", text::size(size))
-}
 
 /// The tests and sizes of a run.
 #[derive(Clone, Debug)]
@@ -74,7 +44,7 @@ struct Plan {
     rings: Vec<u64>,
     pairs: Vec<usize>,
     iperf3_seconds: u64,
-    redis: Vec<Case>,
+    redis: Vec<RedisCase>,
     /// Message sizes for which instructions are counted.
     counted: Vec<u64>,
     /// Message sizes between domains of Xen; none: they are left out.
@@ -85,7 +55,7 @@ impl Plan {
     /// Where processors are emulated, it takes longer until a connection has moved to the region.
     fn of(quick: bool, is_emulated: bool) -> Self {
         let slower = if is_emulated { 4 } else { 1 };
-        let redis = |get, size, clients| Case { get, size, clients, pipeline: 1 };
+        let redis = |get, size, clients| RedisCase { get, size, clients, pipeline: 1 };
         match quick {
             true => Self {
                 time: Duration::from_millis(100) * slower,
@@ -132,41 +102,18 @@ impl Plan {
 }
 
 impl Experiment for Vm {
-    fn name(&self) -> &'static str {
-        "vm"
+    experiment_file!("vm");
+
+    fn computed(&self, words: &[&str], result: &ResultFile) -> Option<Evidence> {
+        (words == ["four pairs"]).then(|| claims::four_pairs(result))
     }
 
-    fn question(&self) -> &'static str {
-        "Gains of programs in two virtual machines that share memory, over their network."
-    }
-
-    fn about(&self) -> &'static str {
-        "Two virtual machines of QEMU share memory (ivshmem) and a network (virtio-net), as fast as QEMU can make it \
-         here. The same unmodified programs run in them plain, and accelerated over a link: the C program of sockets, \
-         whose messages of 1 B to 4 MiB follow NetPIPE's pattern, several pairs of it, iperf3, and redis-benchmark. \
-         The same between two domains of Xen, over netfront and over memory that one grants the other, beside Xen's \
-         own carrier, libxenvchan. The processors are those of this host if KVM can be used, and otherwise emulated: \
-         then only the ratios within a run are meaningful, and instructions are also counted."
-    }
-
-    fn paper_reference(&self) -> Option<&'static str> {
-        Some("section 4 of the YASMIN paper (sockets between virtual machines over shared memory)")
-    }
-
-    fn claims(&self) -> &'static [Claim] {
-        claims::CLAIMS
-    }
-
-    fn comparisons(&self, result: &ResultFile) -> Vec<Comparison> {
-        claims::comparisons(result)
-    }
-
-    fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 60 } else { 3600 })
+    fn reason(&self, result: &ResultFile, at: At<'_>) -> Option<String> {
+        claims::reason(result, at)
     }
 
     fn unavailable(&self, options: &experiment::Options) -> Option<String> {
-        needs::unavailable(options)
+        requirements::unavailable(options)
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
@@ -175,12 +122,12 @@ impl Experiment for Vm {
             Mode::Accelerated { library, .. } => library,
             mode => bail!("no library is loaded by {mode:?}"),
         };
-        let command = needs::command(&context.peer()?).map_err(|why| anyhow!("{why}"))?;
+        let command = requirements::command(&context.peer()?).map_err(|why| anyhow!("{why}"))?;
         let programs = [(STREAMBENCH, streambench::path()?)];
         let contents = Contents { command: &command, library: &library, programs: &programs };
 
         // Without these nothing can be compared.
-        let (image, bed) = start(context, Kind::Machines, &contents)?;
+        let (image, bed) = start(context, GuestKind::Machines, &contents)?;
         let plan = Plan::of(context.quick(), bed.guests.setting.is_emulated);
         let setting = bed.guests.setting.clone();
         let mut samples = machines(context, &plan, rounds, bed)?;
@@ -210,7 +157,10 @@ impl Experiment for Vm {
     fn findings(&self, recorded: Recorded<'_>) -> Findings {
         let rows = recorded.samples.rows(PLAIN);
         Findings {
-            summary: summary(recorded.samples),
+            summary: self.file().summary(
+                recorded.samples,
+                &[("xen_vs_vchan_bulk", against_vchan(recorded.samples))],
+            ),
             tables: vec![how(recorded)],
             figures: figures(&rows, &recorded),
         }
@@ -219,13 +169,13 @@ impl Experiment for Vm {
 
 /// Guests that are measured, and why programs in them cannot be accelerated, if so.
 struct Bed {
-    kind: Kind,
+    kind: GuestKind,
     guests: Rc<Guests>,
     link: Result<(), String>,
 }
 
 impl Bed {
-    fn new(kind: Kind, guests: Guests) -> Self {
+    fn new(kind: GuestKind, guests: Guests) -> Self {
         if guests.setting.is_emulated {
             seekwire_program::tell(format_args!(
                 "vm: the guests’ processors are {}; only ratios within this run are meaningful",
@@ -236,8 +186,8 @@ impl Bed {
         Self { kind, guests: Rc::new(guests), link }
     }
 
-    fn ends(&self, way: Way, server: Guest) -> Ends {
-        Ends { guests: Rc::clone(&self.guests), way, server }
+    fn ends(&self, mode: StartMode, server: Guest) -> Ends {
+        Ends { guests: Rc::clone(&self.guests), mode, server }
     }
 
     /// Plain and accelerated; `run` runs it in either mode.
@@ -245,7 +195,7 @@ impl Bed {
     where
         F: FnMut(&mut Trial) -> Result<()> + 'static,
     {
-        let plain = Variant::new(PLAIN, run(self.ends(Way::Plain, server)));
+        let plain = Variant::new(PLAIN, run(self.ends(StartMode::Plain, server)));
         vec![plain, self.accelerated(Vec::new(), server, run)]
     }
 
@@ -260,7 +210,7 @@ impl Bed {
     {
         match &self.link {
             Ok(()) => {
-                Variant::new(ACCELERATED, run(self.ends(Way::Accelerated(variables), server)))
+                Variant::new(ACCELERATED, run(self.ends(StartMode::Accelerated(variables), server)))
             }
             Err(why) => Variant::unavailable(ACCELERATED, why.clone()),
         }
@@ -279,8 +229,8 @@ impl Bed {
                 })
             }
         });
-        if kind == Kind::Xen {
-            let (ends, tests) = (self.ends(Way::Plain, server), tests.to_vec());
+        if kind == GuestKind::Xen {
+            let (ends, tests) = (self.ends(StartMode::Plain, server), tests.to_vec());
             variants.push(Variant::new(VCHAN, move |trial: &mut Trial| {
                 for test in &tests {
                     let report = ends.with(|ends| ends.vchan(test))?;
@@ -335,8 +285,8 @@ impl Bed {
         Group::new(name.clone(), variants)
     }
 
-    fn redis(&self, what: Case, time: Duration) -> Group<'static> {
-        let (name, work) = (case(self.kind, &what.name()), Work::default());
+    fn redis(&self, what: RedisCase, time: Duration) -> Group<'static> {
+        let (name, work) = (case(self.kind, &what.name()), WorkAmount::default());
         let variants = self.compare(Guest::One, |ends| {
             let (name, work) = (name.clone(), work.clone());
             move |trial: &mut Trial| {
@@ -372,9 +322,13 @@ fn record(trial: &mut Trial, case: &str, report: &Report) {
 }
 
 /// Guests of a kind, and the image they were started from.
-fn start(context: &Context<'_>, kind: Kind, contents: &Contents<'_>) -> Result<(Image, Bed)> {
+fn start(
+    context: &Context<'_>,
+    kind: GuestKind,
+    contents: &Contents<'_>,
+) -> Result<(GuestImage, Bed)> {
     context.progress().note(&format!("making guests ({})", named(kind)));
-    let image = Image::make(kind, contents)?;
+    let image = GuestImage::make(kind, contents)?;
     context.progress().note(&format!("starting guests ({})", named(kind)));
     let bed = Bed::new(kind, Guests::start(&image, Clock::Time)?);
     Ok((image, bed))
@@ -396,18 +350,18 @@ fn machines(context: &Context<'_>, plan: &Plan, rounds: usize, bed: Bed) -> Resu
 }
 
 /// Instructions that both machines execute for a message, which an emulator can count.
-fn instructions(context: &Context<'_>, plan: &Plan, image: &Image) -> Result<Samples> {
+fn instructions(context: &Context<'_>, plan: &Plan, image: &GuestImage) -> Result<Samples> {
     if plan.counted.is_empty() {
         return Ok(Samples::default());
     }
     context.progress().note("starting guests whose clock counts instructions");
     let mut groups: Vec<Group<'_>> = match Guests::start(image, Clock::Instructions) {
         Ok(guests) => {
-            let bed = Bed::new(Kind::Machines, guests);
+            let bed = Bed::new(GuestKind::Machines, guests);
             let test = |&size| plan.test(Operation::Bandwidth, size);
             plan.counted.iter().map(test).map(|test| bed.instructions(test)).collect()
         }
-        Err(error) => vec![none(case(Kind::Machines, "counted"), &format!("{error:#}"))],
+        Err(error) => vec![none(case(GuestKind::Machines, "counted"), &format!("{error:#}"))],
     };
     // Instruction counts hardly differ from one round to the next.
     alternate(&mut groups, context.rounds(1, 3).min(3), context.progress())
@@ -419,10 +373,10 @@ fn xen(
     plan: &Plan,
     rounds: usize,
     contents: &Contents<'_>,
-) -> Result<(Samples, Option<Setting>)> {
-    let started = || -> Result<(Image, Bed)> {
+) -> Result<(Samples, Option<GuestSettings>)> {
+    let started = || -> Result<(GuestImage, Bed)> {
         ensure!(!plan.xen.is_empty(), "a quick run leaves Xen out, which takes minutes");
-        start(context, Kind::Xen, contents)
+        start(context, GuestKind::Xen, contents)
     };
     let (mut groups, setting) = match started() {
         Ok((_, bed)) => {
@@ -445,12 +399,12 @@ fn xen(
 
 /// A group for a case that cannot be measured here.
 fn none(case: String, why: &str) -> Group<'static> {
-    Group::new(case, WAYS.map(|way| Variant::unavailable(way, why)).into())
+    Group::new(case, VARIANTS.map(|variant| Variant::unavailable(variant, why)).into())
 }
 
 /// How guests ran, for results.
-fn settings(setting: &Setting) -> [(&'static str, String); 3] {
-    let Setting { processors, network, kernel, .. } = setting.clone();
+fn settings(setting: &GuestSettings) -> [(&'static str, String); 3] {
+    let GuestSettings { processors, network, kernel, .. } = setting.clone();
     [("processors", processors), ("network", network), ("kernel", kernel)]
 }
 
@@ -506,12 +460,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_measured_says_why_in_every_way() {
+    fn every_unmeasured_variant_says_why() {
         let mut groups = [none("Xen".to_owned(), "no Xen here")];
         let samples = alternate(&mut groups, 1, &crate::progress::Progress::silent()).unwrap();
-        let ways: BTreeSet<&str> = samples.0.iter().map(|sample| sample.variant.as_str()).collect();
-        assert_eq!(ways, BTreeSet::from(WAYS));
+        let variants: BTreeSet<&str> =
+            samples.0.iter().map(|sample| sample.variant.as_str()).collect();
+        assert_eq!(variants, BTreeSet::from(VARIANTS));
         assert!(samples.0.iter().all(|sample| sample.outcome == Err("no Xen here".to_owned())));
-        assert_eq!(summary(&samples), []);
+        assert_eq!(Vm.file().summary(&samples, &[]), []);
     }
 }

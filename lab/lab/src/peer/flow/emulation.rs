@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::imaging::cost::Way;
+use crate::imaging::cost::EmulationMode;
 
 /// A shorter wait spins, because a sleep would take longer.
 const SHORT: Duration = Duration::from_micros(20);
@@ -19,18 +19,18 @@ pub(super) struct Emulation {
 
 impl Emulation {
     /// Takes this long, on average over the blocks; returns how long it took.
-    pub(super) fn spend(&mut self, cost: Duration, way: Way) -> Duration {
+    pub(super) fn spend(&mut self, cost: Duration, mode: EmulationMode) -> Duration {
         if cost.is_zero() {
             return Duration::ZERO;
         }
         let begin = Instant::now();
-        match way {
-            Way::Sleep => {
+        match mode {
+            EmulationMode::Sleep => {
                 let wait = self.carried.wait(cost);
                 sleep_until(begin + wait);
                 self.carried.waited(wait, begin.elapsed());
             }
-            Way::Burn => {
+            EmulationMode::Burn => {
                 let until = processor_time() + cost;
                 while processor_time() < until {
                     hint::spin_loop();
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn burning_takes_processor_time() {
         let before = processor_time();
-        let took = Emulation::default().spend(Duration::from_micros(500), Way::Burn);
+        let took = Emulation::default().spend(Duration::from_micros(500), EmulationMode::Burn);
         let used = processor_time() - before;
         assert!(used >= Duration::from_micros(500) && took >= Duration::from_micros(500));
     }

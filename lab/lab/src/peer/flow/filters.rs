@@ -11,23 +11,23 @@ use serde::{Deserialize, Serialize};
 use super::emulation::Emulation;
 use super::image::{self, Image};
 use crate::imaging::cost::Compute;
-use crate::imaging::{COPIES, Onset, TILE, Update, Work};
+use crate::imaging::{COPIES, ClipWork, Onset, TILE, Update};
 
-/// Shared by the filters of the front: the image, how much of each update was read, and its
+/// Shared by the filters of the coordinator: the image, how much of each update was read, and its
 /// results.
 pub(super) struct Desk {
     pub(super) image: Image,
     updates: Mutex<HashMap<u64, Seen>>,
 }
 
-/// The front's view of an update.
+/// The coordinator's view of an update.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     read: u64,
     pub(super) bytes: u64,
     pub(super) sum: u64,
     /// By rank of the host, from 1.
-    pub(super) work: [Work; COPIES as usize],
+    pub(super) work: [ClipWork; COPIES as usize],
     pub(super) onsets: Vec<Onset>,
 }
 
@@ -62,7 +62,7 @@ fn now_ns() -> u64 {
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
-/// The update of the unit that begins. Its argument was written by the front.
+/// The update of the unit that begins. Its argument was written by the coordinator.
 fn update(argument: &str) -> Result<Update, FilterError> {
     Ok(serde_json::from_str(argument)?)
 }
@@ -98,19 +98,19 @@ enum Trace {
     /// The host became slow at this time, and its first slow block took this long.
     Onset { at_ns: u64, done_ns: u64 },
     /// Work on the whole unit.
-    Work { host: u32, work: Work },
+    Work { host: u32, work: ClipWork },
 }
 
 pub(super) struct Clip {
     host: u32,
     compute: Compute,
     emulation: Emulation,
-    work: Work,
+    work: ClipWork,
 }
 
 impl Clip {
     pub(super) fn new(host: u32) -> Self {
-        let (emulation, work) = (Emulation::default(), Work::default());
+        let (emulation, work) = (Emulation::default(), ClipWork::default());
         Self { host, compute: Compute::NONE, emulation, work }
     }
 }
@@ -127,14 +127,14 @@ impl Filter for Clip {
         _: usize,
         out: &mut Outputs<'_>,
     ) -> Result<(), FilterError> {
-        let Compute { way, clip_ns, slow, .. } = self.compute;
+        let Compute { mode, clip_ns, slow, .. } = self.compute;
         let own = self.work.blocks;
         let onset = slow.is_onset(self.host, own).then(now_ns);
         let base_ns = clip_ns * block.len() as u64;
         let cost_ns = base_ns * slow.factor(self.host, block.sequence(), own);
-        let took = self.emulation.spend(Duration::from_nanos(cost_ns), way);
+        let took = self.emulation.spend(Duration::from_nanos(cost_ns), mode);
         let took_ns = took.as_nanos() as u64;
-        self.work.add(Work { blocks: 1, base_ns, cost_ns, took_ns });
+        self.work.add(ClipWork { blocks: 1, base_ns, cost_ns, took_ns });
         out.send(0, block)?;
         if let Some(at_ns) = onset {
             // It is on its way when the dealer is notified that the block is done, over the same
@@ -169,9 +169,9 @@ impl Filter for Subsample {
         _: usize,
         out: &mut Outputs<'_>,
     ) -> Result<(), FilterError> {
-        if let Some(Compute { way, subsample_ns, .. }) = self.compute {
+        if let Some(Compute { mode, subsample_ns, .. }) = self.compute {
             let cost = Duration::from_nanos(subsample_ns * block.len() as u64);
-            self.emulation.spend(cost, way);
+            self.emulation.spend(cost, mode);
         }
         out.send(0, block)
     }

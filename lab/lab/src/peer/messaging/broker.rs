@@ -17,7 +17,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, anyhow};
 use seekwire::mailbox::{Mailbox, RecvError, Selector};
 
-use super::line::{self, Line};
+use super::mailbox_stream::{self, Line};
 use crate::messaging::{
     Hub, Journey, Latencies, Member, Modelled, SERVICES, answer, join, ready, repeat, report,
 };
@@ -120,7 +120,7 @@ pub(super) fn clients<S: Line>(order: &Member) -> Result<()> {
         join(clients)
     })?;
     mailboxes.iter().try_for_each(Mailbox::finish)?;
-    report(&Modelled::of(rate, &latencies, line::traffic(&mailboxes))?)
+    report(&Modelled::of(rate, &latencies, mailbox_stream::traffic(&mailboxes))?)
 }
 
 /// The tags of [`SERVICES`].

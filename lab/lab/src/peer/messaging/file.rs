@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 use seekwire::mailbox::{Mailbox, RecvError, Selector};
 
-use super::line::{self, Line};
+use super::mailbox_stream::{self, Line};
 use crate::messaging::{
     CHUNK, Header, Hub, Member, Modelled, create, ready, report, transfer, verify,
 };
@@ -59,7 +59,7 @@ pub(super) fn sender<S: Line>(order: &Member) -> Result<()> {
         Ok(time)
     })?;
     receiver.finish()?;
-    report(&Modelled::of(rate, &latencies, line::traffic([&receiver]))?)
+    report(&Modelled::of(rate, &latencies, mailbox_stream::traffic([&receiver]))?)
 }
 
 /// Sends a file and waits until it is stored.

@@ -7,10 +7,10 @@
 
 mod broker;
 mod file;
-mod line;
+mod mailbox_stream;
+mod point_to_point;
 mod publish;
 mod scatter;
-mod two_ends;
 
 use std::ffi::OsString;
 
@@ -18,7 +18,7 @@ use anyhow::{Context as _, Result, bail};
 use seekwire::SeekStream;
 
 use crate::messaging::{Hub, Member, Model, parse};
-use line::Line;
+use mailbox_stream::Line;
 
 /// Plays the role with the arguments that follow `lab-peer mailbox`.
 pub(super) fn play(arguments: impl Iterator<Item = OsString>) -> Result<()> {
@@ -36,8 +36,8 @@ pub(super) fn play(arguments: impl Iterator<Item = OsString>) -> Result<()> {
 
 fn play_over<S: Line>(role: &str, order: &str) -> Result<()> {
     match role {
-        "serve" => two_ends::serve::<S>(order),
-        "request" => two_ends::drive::<S>(order),
+        "serve" => point_to_point::serve::<S>(order),
+        "request" => point_to_point::drive::<S>(order),
         "hub" => {
             let hub: Hub = parse(order)?;
             let run = match hub.model {

@@ -9,10 +9,10 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use seekwire::mailbox::{Mailbox, Selector};
 
-use super::line::{self, Line};
+use super::mailbox_stream::{self, Line};
 use crate::messaging::{
-    Contents, Hub, Member, Modelled, SHARE, TOPICS, Violation, ready, renumber, repeat, report,
-    subscribed,
+    Hub, Member, MessageContents, Modelled, SHARE, TOPICS, Violation, ready, renumber, repeat,
+    report, subscribed,
 };
 
 /// Tags above those of topics. To the publisher: subscriptions, and acknowledgements of messages
@@ -43,7 +43,7 @@ pub(super) fn publisher<S: Line>(order: &Hub) -> Result<()> {
     let of_topic = |topic: usize| {
         subscribers.iter().filter(move |subscriber| subscriber.topics.contains(&topic))
     };
-    let contents = Contents::new(order.size);
+    let contents = MessageContents::new(order.size);
     // The bodies are those of the topics' numbers.
     let mut messages: [Vec<u8>; TOPICS] =
         std::array::from_fn(|topic| contents.message(topic as u64));
@@ -85,7 +85,7 @@ pub(super) fn publisher<S: Line>(order: &Hub) -> Result<()> {
     }
     subscribers.iter().try_for_each(|subscriber| arrived(subscriber).map(|_| ()))?;
     let rate = (deliveries - before) as f64 / began.elapsed().as_secs_f64();
-    let traffic = line::traffic(subscribers.iter().map(|subscriber| &subscriber.mailbox));
+    let traffic = mailbox_stream::traffic(subscribers.iter().map(|subscriber| &subscriber.mailbox));
     report(&Modelled::of(rate, &latencies, traffic)?)
 }
 
@@ -94,7 +94,7 @@ pub(super) fn subscriber<S: Line>(order: &Member) -> Result<()> {
     let publisher = S::connect(&order.address)?;
     let topics: Vec<usize> = (0..TOPICS).filter(|&topic| subscribed(order.rank, topic)).collect();
     publisher.send(SUBSCRIBE, &serde_json::to_vec(&topics)?)?;
-    let contents = Contents::new(order.size);
+    let contents = MessageContents::new(order.size);
     let mut received = [0u64; TOPICS];
     let mut tell = true;
     loop {

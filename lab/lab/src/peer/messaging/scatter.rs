@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::Result;
 use seekwire::mailbox::{Mailbox, RecvError, Selector};
 
-use super::line::{self, Line};
+use super::mailbox_stream::{self, Line};
 use crate::messaging::{Hub, Journey, Member, Modelled, answer, ready, repeat, report};
 
 const RANK: u64 = 0;
@@ -66,7 +66,7 @@ pub(super) fn root<S: Line>(order: &Hub) -> Result<()> {
     report(&Modelled::of(
         rate,
         &latencies,
-        line::traffic(workers.iter().map(|(_, worker)| worker)),
+        mailbox_stream::traffic(workers.iter().map(|(_, worker)| worker)),
     )?)
 }
 

@@ -7,12 +7,12 @@ use std::thread;
 use anyhow::{Result, anyhow};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::Notes;
-use crate::pipeline::{Order, Report, Sink, Source, StepWork};
+use super::notes::Notes;
+use crate::pipeline::{BlockSource, PipelineOrder, PipelineReport, Sink, StepWork};
 
 type Block = Vec<u8>;
 
-pub(super) fn run(order: Order) -> Result<Report> {
+pub(super) fn run(order: PipelineOrder) -> Result<PipelineReport> {
     let notes = Arc::new(Notes::default());
     let (first, into_first) = bounded(order.room());
     let (second, into_second) = bounded(order.room());
@@ -36,7 +36,7 @@ pub(super) fn run(order: Order) -> Result<Report> {
     threads.push(sink);
     notes.begin();
     let source = thread::spawn(move || {
-        let mut source = Source::new(order);
+        let mut source = BlockSource::new(order);
         while let Some(block) = source.next() {
             if first.send(block).is_err() {
                 break;

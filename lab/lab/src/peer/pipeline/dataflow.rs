@@ -15,15 +15,15 @@ use timely::dataflow::operators::{Exchange, Input, Inspect, Probe};
 use timely::dataflow::{InputHandle, ProbeHandle};
 use timely::worker::Worker;
 
-use super::Notes;
-use crate::pipeline::{Order, Report, Sink, Source, StepWork};
+use super::notes::Notes;
+use crate::pipeline::{BlockSource, PipelineOrder, PipelineReport, Sink, StepWork};
 
 type Block = Vec<u8>;
 
 /// Number of streams with a limit.
 const STREAMS: usize = 3;
 
-pub(super) fn run(order: Order) -> Result<Report> {
+pub(super) fn run(order: PipelineOrder) -> Result<PipelineReport> {
     let notes = Arc::new(Notes::default());
     let shared = Arc::clone(&notes);
     let workers = timely::execute(Config::process(order.copies), move |worker| {
@@ -42,7 +42,11 @@ fn number(block: &Block) -> u64 {
     u64::from_ne_bytes(word)
 }
 
-fn work<A: timely::communication::Allocate>(worker: &mut Worker<A>, order: Order, notes: &Notes) {
+fn work<A: timely::communication::Allocate>(
+    worker: &mut Worker<A>,
+    order: PipelineOrder,
+    notes: &Notes,
+) {
     let steps = [StepWork::new(order, false), StepWork::second(order)];
     let [first, second] = steps.map(|step| Rc::new(RefCell::new(step)));
     let sink = Rc::new(RefCell::new(Sink::new(order)));
@@ -66,7 +70,7 @@ fn work<A: timely::communication::Allocate>(worker: &mut Worker<A>, order: Order
         notes.begin();
         // One part may be under way while another one is made.
         let part = order.room() * STREAMS / 2;
-        let mut source = Source::new(order);
+        let mut source = BlockSource::new(order);
         let (mut epoch, mut made) = (0_u64, 0);
         loop {
             let wait = source.wait();

@@ -8,19 +8,19 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use seekwire_flow::{
-    Block, Filter, FilterError, Graph, Job, Outputs, PATIENCE, Peer, Ports, Running, Step,
-    StreamOptions, Unit,
+    Block, ClusterConfig, Filter, FilterError, Graph, Outputs, Peer, Ports, Running, SILENCE_LIMIT,
+    Step, StreamOptions, Unit,
 };
 
-use super::Notes;
+use super::notes::Notes;
 use crate::messaging;
-use crate::pipeline::{Copies, Order, Report, Sink, Source, StepWork};
+use crate::pipeline::{BlockSource, Copies, PipelineOrder, PipelineReport, Sink, StepWork};
 
 /// Number of blocks that a source makes before others get their turn.
 const AT_ONCE: usize = 32;
 
 struct Making {
-    source: Source,
+    source: BlockSource,
     is_timed: bool,
 }
 
@@ -77,11 +77,11 @@ impl Filter for Taking {
 }
 
 /// The pipeline; `ranks`: the processes of the four filters.
-fn graph(order: Order, ranks: [u32; 4], notes: &Arc<Notes>) -> Result<Graph> {
+fn graph(order: PipelineOrder, ranks: [u32; 4], notes: &Arc<Notes>) -> Result<Graph> {
     let mut graph = Graph::new();
     let is_timed = order.interval_ns > 0;
     graph.filter("source", 1, Ports::source(), move || Making {
-        source: Source::new(order),
+        source: BlockSource::new(order),
         is_timed,
     })?;
     let copies = Copies::default();
@@ -116,7 +116,7 @@ fn graph(order: Order, ranks: [u32; 4], notes: &Arc<Notes>) -> Result<Graph> {
 }
 
 /// All in this process.
-pub(super) fn local(order: Order) -> Result<Report> {
+pub(super) fn local(order: PipelineOrder) -> Result<PipelineReport> {
     let notes = Arc::new(Notes::default());
     let running = graph(order, [0; 4], &notes)?.start()?;
     notes.begin();
@@ -124,7 +124,7 @@ pub(super) fn local(order: Order) -> Result<Report> {
 }
 
 /// Prints where this process listens, and reads where both do.
-pub(super) fn meet(rank: u32) -> Result<Job> {
+pub(super) fn cluster_config(rank: u32) -> Result<ClusterConfig> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen")?;
     messaging::ready(&listener.local_addr()?.to_string())?;
     let mut line = String::new();
@@ -133,21 +133,21 @@ pub(super) fn meet(rank: u32) -> Result<Job> {
         serde_json::from_str(&line).context("not the addresses of all")?;
     let peer =
         |address: &SocketAddr| Peer { host: "localhost".to_owned(), addresses: vec![*address] };
-    Ok(Job {
+    Ok(ClusterConfig {
         rank,
         peers: addresses.iter().map(peer).collect(),
         listener,
         // On loopback, in an experiment: no secret is needed.
         secret: [0; 32],
         limit: Duration::from_secs(10),
-        patience: PATIENCE,
+        patience: SILENCE_LIMIT,
         called_off: None,
     })
 }
 
 /// One of two processes.
-pub(super) fn joined(rank: u32, order: Order) -> Result<Report> {
-    let job = meet(rank)?;
+pub(super) fn joined(rank: u32, order: PipelineOrder) -> Result<PipelineReport> {
+    let job = cluster_config(rank)?;
     let notes = Arc::new(Notes::default());
     let running = graph(order, [0, 1, 0, 1], &notes)?.start_in(&job, b"")?;
     notes.begin();
@@ -158,7 +158,7 @@ pub(super) fn joined(rank: u32, order: Order) -> Result<Report> {
     Ok(notes.end())
 }
 
-fn done(running: &Running, notes: &Notes) -> Result<Report> {
+fn done(running: &Running, notes: &Notes) -> Result<PipelineReport> {
     running.submit(Unit::new("")).wait()?;
     let mut report = notes.end();
     let of_limit = |peak: usize, limit: usize| peak as f64 / limit as f64;

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use seekwire_flow::{
-    Block, Bounds, Cut, Filter, FilterError, Graph, Outputs, Ports, Running, Step, StreamOptions,
-    Unit,
+    Block, Cut, Filter, FilterError, Graph, Outputs, Ports, Running, SizeBounds, Step,
+    StreamOptions, Unit,
 };
 
-use super::{Notes, filters};
-use crate::pipeline::{Report, total};
+use super::filters;
+use super::notes::Notes;
+use crate::pipeline::{PipelineReport, total};
 
 /// Bytes that the source sends at once.
 const PIECE: usize = 256 << 10;
@@ -20,7 +21,7 @@ const COPIES: usize = 3;
 /// Room for a megabyte that each copy fills, and more.
 const LIMIT: usize = 8 << 20;
 /// Sizes that can be found.
-const SIZES: Bounds = Bounds { least: 1 << 10, most: 1 << 20, record: WORD };
+const SIZES: SizeBounds = SizeBounds { least: 1 << 10, most: 1 << 20, record: WORD };
 
 /// The sizes and times of a run.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +89,7 @@ impl Filter for Adding {
     }
 
     fn finalize(&mut self, _: &mut Outputs<'_>) -> Result<(), FilterError> {
-        let mut report = Report::default();
+        let mut report = PipelineReport::default();
         report.sums[self.stage] = self.sum;
         self.notes.add(report);
         Ok(())
@@ -96,17 +97,17 @@ impl Filter for Adding {
 }
 
 /// In this process (`local`), or as one of two (a rank).
-pub(super) fn run(place: &str, arguments: &[String]) -> Result<Report> {
+pub(super) fn run(location: &str, arguments: &[String]) -> Result<PipelineReport> {
     let order = Order::parse(arguments)?;
     let notes = Arc::new(Notes::default());
-    let running = match place {
+    let running = match location {
         "local" => graph(order, [0; 4], &notes)?.start()?,
         rank => {
-            let job = filters::meet(rank.parse().context("a rank is a number")?)?;
+            let job = filters::cluster_config(rank.parse().context("a rank is a number")?)?;
             graph(order, [0, 1, 0, 1], &notes)?.start_in(&job, b"")?
         }
     };
-    if !running.is_front() {
+    if !running.is_coordinator() {
         running.serve()?;
         return Ok(notes.take());
     }
@@ -139,7 +140,7 @@ fn graph(order: Order, ranks: [u32; 4], notes: &Arc<Notes>) -> Result<Graph> {
 }
 
 /// Runs units one after the other; reports the time of one, and their number.
-fn timed(running: &Running, order: Order, notes: &Notes) -> Result<Report> {
+fn timed(running: &Running, order: Order, notes: &Notes) -> Result<PipelineReport> {
     let warm_up = Duration::from_millis(order.warm_up);
     let time = warm_up + Duration::from_millis(order.milliseconds);
     let begun = Instant::now();
