@@ -26,13 +26,13 @@ version = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1
 # The name by which programs that are linked with the library ask for it.
 soname = libseekwire.so.$(shell sed -n 's/^const ABI: u32 = \([0-9]*\);/\1/p' wire/preload/build.rs)
 
-# What the command starts, as wire/cli/src/elsewhere.rs has it.
+# What the command starts, as wire/cli/src/external_commands.rs has it.
 programs = seekwire-demo seekwire-flow seekwire-lab seekwire-nic seekwire-slides
 # What the README of the documentation points at.
-guides = $(addprefix flow/docs/,cluster.md filter-protocol.md pipelines.md) slides/docs/slides.md $(addprefix wire/docs/,operation.md virtual-machines.md)
+guides = $(addprefix flow/docs/,cluster.md filter-protocol.md pipelines.md) slides/docs/slides.md $(addprefix wire/docs/,limits.md operation.md virtual-machines.md)
 
 .DEFAULT_GOAL := build
-.PHONY: help build demo lab report test test-all check t test-suites lint differential faults loom miri fuzz kernel vm kernel-lab kernel-kasan man completions install install-debug uninstall clean
+.PHONY: help build demo lab report book test test-all check t test-suites lint differential faults loom miri fuzz kernel vm kernel-lab kernel-kasan man completions install install-debug uninstall clean
 
 help: ## Show these targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ lab: ## Run all experiments into $(OUT)/lab; QUICK=1 takes about ten minutes
 
 report: $(release)/seekwire $(release)/seekwire-lab ## Join all results below $(OUT) into one site, $(OUT)/report
 	$(release)/seekwire lab report $(OUT) --out $(OUT)/report
+
+book: ## Make a book of all documents, $(CARGO_TARGET_DIR)/book (needs mdBook)
+	scripts/book
 
 test: ## Run the gates that a change is likely to break; ends with "N passed, N failed"
 	scripts/deps test
@@ -113,7 +116,7 @@ kernel-kasan: ## Test the kernel module in a kernel with KASAN, lockdep and kmem
 vm: ## Test programs between two virtual machines that share memory and a network, and between two of Xen
 	scripts/deps vm
 	$(CARGO) build --release --locked --package seekwire-cli --package seekwire-preload
-	$(CARGO) test --release --locked --package seekwire-transport --test conformance --test switching --test hostile --no-run
+	$(CARGO) test --release --locked --package seekwire-transport --test transport --no-run
 	scripts/vm
 	scripts/vm --xen
 
