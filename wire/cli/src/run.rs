@@ -76,7 +76,8 @@ pub(crate) fn run(options: &arguments::RunArguments) -> ExitCode {
             return failed(command.exec());
         }
     };
-    match supervise::run(command.env(summary::VARIABLE, summary.directory())) {
+    command.env(summary::VARIABLE, summary.directory());
+    match supervise::run(&command, &options.command) {
         Ok(ended) => {
             seekwire_program::tell(summary.text(name, &ended));
             // No destructor runs if this process ends by a signal.

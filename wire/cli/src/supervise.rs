@@ -7,13 +7,19 @@
 //! A signal that is sent to the whole group (`kill %1` of a shell) reaches the program twice, since
 //! the kernel does not tell this process who else got it. SIGKILL reaches only this process.
 
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::{CString, OsString};
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus};
 
 use nix::libc::{SI_QUEUE, SI_TKILL, SI_USER, signalfd_siginfo};
-use nix::sys::signal::{self, SigSet, Signal};
+use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags};
+use nix::sys::signal::{self, SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::process::{self, DumpableBehavior, Pid, WaitOptions, WaitStatus};
 
@@ -34,19 +40,18 @@ pub(crate) fn is_possible() -> bool {
     ignored.is_some_and(|mask| mask >> (Signal::SIGCHLD as i32 - 1) & 1 == 0)
 }
 
-/// Runs the program to its end.
+/// Runs the program to its end. `words` are its arguments, from the zeroth on; those of the command
+/// are not used.
 ///
 /// # Errors
 ///
 /// Those of starting the program.
-pub(crate) fn run(command: &mut Command) -> io::Result<Ended> {
-    let child = command.spawn()?;
-    // Not before, since the program inherits the mask. A signal from the terminal that comes in between
-    // reaches both.
+pub(crate) fn run(command: &Command, words: &[OsString]) -> io::Result<Ended> {
     let all = SigSet::all();
-    all.thread_block()?;
+    // Before the program can start: it may answer a signal that would end this process.
+    let inherited = all.thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
     let signals = SignalFd::with_flags(&all, SfdFlags::SFD_CLOEXEC)?;
-    let program = Pid::from_child(&child);
+    let program = spawn(command, words, &inherited)?;
     loop {
         let changes = WaitOptions::NOHANG | WaitOptions::UNTRACED;
         while let Some((_, status)) = process::waitpid(Some(program), changes)? {
@@ -54,7 +59,10 @@ pub(crate) fn run(command: &mut Command) -> io::Result<Ended> {
                 Some(signal) => stop_by(signal),
                 None => {
                     let status = ExitStatus::from_raw(status.as_raw());
-                    return Ok(Ended { pid: child.id(), status });
+                    return Ok(Ended {
+                        pid: program.as_raw_nonzero().get().unsigned_abs(),
+                        status,
+                    });
                 }
             }
         }
@@ -63,6 +71,41 @@ pub(crate) fn run(command: &mut Command) -> io::Result<Ended> {
             pass_on(&signal, program);
         }
     }
+}
+
+/// [`Command::spawn`] lets the program inherit the mask of this thread; this gives it another one.
+fn spawn(command: &Command, words: &[OsString], mask: &SigSet) -> io::Result<Pid> {
+    let mut environment: BTreeMap<OsString, OsString> = env::vars_os().collect();
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => environment.insert(name.to_owned(), value.to_owned()),
+            None => environment.remove(name),
+        };
+    }
+    let environment = environment.into_iter().map(|(mut entry, value)| {
+        entry.push("=");
+        entry.push(value);
+        entry
+    });
+    let mut attributes = PosixSpawnAttr::init()?;
+    attributes.set_sigmask(mask)?;
+    // Rust's runtime ignores it in this process.
+    attributes.set_sigdefault(&SigSet::from(Signal::SIGPIPE))?;
+    attributes.set_flags(
+        PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK | PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF,
+    )?;
+    let program = nix::spawn::posix_spawn(
+        Path::new(command.get_program()),
+        &PosixSpawnFileActions::init()?,
+        &attributes,
+        &texts(words.iter().cloned())?,
+        &texts(environment)?,
+    )?;
+    Ok(Pid::from_raw(program.as_raw()).expect("a started program has a number"))
+}
+
+fn texts(words: impl Iterator<Item = OsString>) -> io::Result<Vec<CString>> {
+    words.map(|word| Ok(CString::new(word.into_vec())?)).collect()
 }
 
 /// Sends the program a signal that another process has sent to this one. The kernel's own come from
