@@ -79,7 +79,7 @@ pub fn within<R>(until: Deadline, work: impl FnOnce() -> R) -> R {
 
 /// Takes the lock at `offset`; `None` if this very thread holds it, and was interrupted by a
 /// signal, if the time of [`within`] has expired, or if a holder of another PID namespace keeps it
-/// for [`STRANGER_LIMIT`].
+/// for five seconds.
 #[inline]
 pub fn acquire<O: OwnMemory + Futex>(
     memory: &O,
