@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! session     begin: lock, save; apply; end: put back          restore
-//!   saved_state   the state before, in a file
+//!   store       the state before, in a file
+//!     saved_state   that state, and the changed keys
 //!     private_directory  a directory whose files are closed to others
 //!   change    carries out a plan and reports the result of each key
 //!     request_order   the requests, in an order that drivers accept
@@ -49,6 +50,7 @@ mod request_order;
 mod saved_state;
 mod session;
 mod setting;
+mod store;
 
 pub use change::{ChangeResult, KeyOutcome, Report};
 pub use error::Error;
@@ -56,6 +58,7 @@ pub use interface::{Feature, Interface, Parameter, Queues};
 pub use kernel::{Kernel, Read};
 pub use plan::{Fate, Item, Plan};
 pub use profile::Profile;
-pub use saved_state::{Saved, Store};
+pub use saved_state::Saved;
 pub use session::{Session, Terms, left_behind, restore};
 pub use setting::{Group, Key, ParseError, Setting, SideEffect, Value};
+pub use store::Store;

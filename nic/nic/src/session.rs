@@ -5,8 +5,9 @@ use crate::error::Error;
 use crate::interface::Interface;
 use crate::kernel::Kernel;
 use crate::plan::{Fate, Plan};
-use crate::saved_state::{Lock, Saved, Store};
+use crate::saved_state::Saved;
 use crate::setting::Key;
+use crate::store::{Lock, Store};
 
 /// How long settings stay, and what a session may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
