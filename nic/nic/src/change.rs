@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::interface::Interface;
 use crate::plan::{Fate, Item, Plan};
 use crate::request_order::{self, Device};
+use crate::saved_state::Saved;
 use crate::setting::{Group, Key, SideEffect, Value};
 
 /// The result of a plan.
@@ -76,6 +77,32 @@ impl Report {
         });
         missing.map(|outcome| &outcome.key)
     }
+
+    /// Adds the changes of a further attempt.
+    fn extend(&mut self, further: Self) {
+        for mut outcome in further.outcomes {
+            if let Some(same) = self.outcomes.iter_mut().find(|same| same.key == outcome.key) {
+                (same.after, same.result) = (outcome.after, outcome.result);
+                continue;
+            }
+            let along = self.along.iter().position(|along| along.key == outcome.key);
+            if let Some(along) = along.map(|along| self.along.remove(along)) {
+                if outcome.after == Some(along.before) {
+                    continue;
+                }
+                outcome.before = Some(along.before);
+            }
+            self.outcomes.push(outcome);
+        }
+        for along in further.along {
+            match self.along.iter_mut().find(|same| same.key == along.key) {
+                Some(same) => same.after = along.after,
+                None => self.along.push(along),
+            }
+        }
+        self.along.retain(|along| along.before != along.after);
+        self.interface = further.interface;
+    }
 }
 
 /// Makes the requests of a plan, and reads the resulting state of the interface.
@@ -119,6 +146,29 @@ pub(crate) fn apply(
     });
     let along = along.collect();
     Ok(Report { interface: after.name.clone(), outcomes, along, others: Vec::new() })
+}
+
+/// Restores a saved state. The keys that the first attempt did not restore get a second one, and so
+/// do those that it changed as a consequence: one setting may have detached the device, which then
+/// refuses the next, and a driver may reset numbers when adaptive coalescing is switched.
+pub(crate) fn restore(
+    device: &mut impl Device,
+    now: &Interface,
+    saved: &Saved,
+) -> Result<Report, Error> {
+    let mut report = apply(device, now, &Plan::back_to(now, saved))?;
+    let mut saved = saved.clone();
+    let unchanged = saved.unchanged(now);
+    let along = report.along.iter().map(|along| &along.key);
+    saved.note(along.filter(|key| unchanged.contains(key)).map(|key| (key, false)));
+    let mut after = device.read(now)?;
+    let rest = Plan::back_to(&after, &saved);
+    if !rest.is_idle() {
+        report.extend(apply(device, &after, &rest)?);
+        after = device.read(&after)?;
+    }
+    report.others = saved.others(&after);
+    Ok(report)
 }
 
 /// The reason why a key does not have its requested value although the kernel did not refuse it.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use crate::error::Error;
 use crate::interface::Interface;
 use crate::kernel::{Kernel, Refusal};
-use crate::plan::{Item, Plan};
+use crate::plan::{Fate, Item, Plan};
 use crate::setting::{Group, Key, Value};
 
 /// An interface that can be changed and read: the kernel with the driver underneath.
@@ -142,28 +142,27 @@ fn without_adapting<'a>(
     refused
 }
 
-/// Sets those numbers of coalescing once more that a later switch has reset. Returns whether
-/// it has.
+/// Sets those numbers of coalescing once more that a switch has reset, even numbers that needed no
+/// request before. Returns true if there are any.
 pub(crate) fn again(
     device: &mut impl Device,
     after: &Interface,
     plan: &Plan,
     refusals: &Refusals<'_>,
 ) -> bool {
-    let stages = plan.stages();
-    let mut values = stages
-        .iter()
-        .filter(|(group, _)| *group == Group::Coalescing)
-        .flat_map(|(_, values)| values.iter().copied());
-    if !values.clone().any(|(_, value)| value == Value::Switch(true)) {
+    let coalescing = || plan.items.iter().filter(|item| item.key.group == Group::Coalescing);
+    let is_switched =
+        |item: &Item| item.fate == Fate::Change && matches!(item.target, Value::Switch(_));
+    if !coalescing().any(is_switched) {
         return false;
     }
-    let is_reset = |(item, value): &(&Item, Value)| {
-        matches!(value, Value::Number(_))
-            && after.value(&item.key) != Some(*value)
+    let is_reset = |item: &&Item| {
+        matches!(item.target, Value::Number(_))
+            && matches!(item.fate, Fate::Change | Fate::AlreadySo)
+            && after.value(&item.key) != Some(item.target)
             && !refusals.contains_key(&item.key)
     };
-    let reset: Vec<_> = values.by_ref().filter(is_reset).collect();
+    let reset: Vec<_> = coalescing().filter(is_reset).map(|item| (item, item.target)).collect();
     let is_any = !reset.is_empty();
     if is_any {
         // The report has the values that are read next.

@@ -122,20 +122,12 @@ impl Saved {
         Self { own: Some(BTreeMap::new()), ..Self::of(interface, process) }
     }
 
-    /// Notes changed keys, each with whether the change was requested. Returns true if that adds
-    /// anything.
-    pub(crate) fn note<'a>(&mut self, keys: impl IntoIterator<Item = (&'a Key, bool)>) -> bool {
-        let Some(own) = &mut self.own else { return false };
-        let mut is_new = false;
+    /// Notes changed keys, each with whether the change was requested.
+    pub(crate) fn note<'a>(&mut self, keys: impl IntoIterator<Item = (&'a Key, bool)>) {
+        let Some(own) = &mut self.own else { return };
         for (key, is_asked) in keys {
-            let is_listed = own.entry(key.to_string()).or_insert_with(|| {
-                is_new = true;
-                is_asked
-            });
-            is_new |= is_asked && !*is_listed;
-            *is_listed |= is_asked;
+            *own.entry(key.to_string()).or_default() |= is_asked;
         }
-        is_new
     }
 
     /// Notes the keys of a state on top of this one whose changes stay.
@@ -169,15 +161,26 @@ impl Saved {
 
     /// The keys whose values differ from the saved ones and that are not to be restored.
     pub(crate) fn others(&self, now: &Interface) -> Vec<SideEffect> {
-        let features = self
-            .features
-            .iter()
-            .map(|(name, then)| (Key::feature(name.clone()), Value::Switch(then.active)));
-        let differing = features.chain(self.parameters()).filter_map(|(key, before)| {
+        let differing = self.values().filter_map(|(key, before)| {
             let after = now.value(&key).filter(|after| *after != before)?;
             (!self.owns(&key, now)).then_some(SideEffect { key, before, after })
         });
         differing.collect()
+    }
+
+    /// The keys that have their saved values.
+    pub(crate) fn unchanged(&self, now: &Interface) -> Vec<Key> {
+        let same = self.values().filter(|(key, before)| now.value(key) == Some(*before));
+        same.map(|(key, _)| key).collect()
+    }
+
+    /// All saved values; for a feature, whether it was active.
+    fn values(&self) -> impl Iterator<Item = (Key, Value)> {
+        let features = self
+            .features
+            .iter()
+            .map(|(name, then)| (Key::feature(name.clone()), Value::Switch(then.active)));
+        features.chain(self.parameters())
     }
 
     /// False for a state of an earlier boot, whose settings are lost.

@@ -5,8 +5,8 @@ use crate::error::Error;
 use crate::interface::Interface;
 use crate::kernel::Kernel;
 use crate::plan::{Fate, Plan};
+use crate::request_order::Device;
 use crate::saved_state::Saved;
-use crate::setting::Key;
 use crate::store::{Lock, Store};
 
 /// How long settings stay, and what a session may change.
@@ -127,22 +127,8 @@ impl<'a> Session<'a> {
             return change::apply(self.kernel, &before, plan);
         }
         self.is_unused = false;
-        let asked = plan.items.iter().filter(|item| item.fate == Fate::Change);
-        let along = plan.along.iter().map(|along| (&along.key, false));
-        self.note(asked.map(|item| (&item.key, true)).chain(along))?;
-        let report = change::apply(self.kernel, &before, plan)?;
-        // A driver may have changed keys that the plan did not foresee.
-        self.note(report.along.iter().map(|along| (&along.key, false)))?;
-        Ok(report)
-    }
-
-    /// Saves the keys to the disk before the kernel changes them.
-    fn note<'k>(&mut self, keys: impl IntoIterator<Item = (&'k Key, bool)>) -> Result<(), Error> {
-        if self.base.note(keys) {
-            self.file.write(&self.interface, &self.base, false)
-        } else {
-            Ok(())
-        }
+        let Self { kernel, interface, base, file, .. } = self;
+        carry_out(*kernel, &before, plan, base, |base| file.write(interface, base, false))
     }
 
     /// Ends the session: one that holds restores the state that it found, any other leaves the
@@ -219,6 +205,30 @@ pub fn restore(kernel: &mut Kernel, store: &Store, name: &str) -> Result<Report,
     Ok(report)
 }
 
+/// Carries out a plan, and saves which keys it changes. Drivers change keys that no plan foresees,
+/// and adaptive coalescing may be off for a moment. So until the requests have been made, every key
+/// that has its saved value counts as changed, in case this process is killed.
+pub(crate) fn carry_out(
+    device: &mut impl Device,
+    before: &Interface,
+    plan: &Plan,
+    base: &mut Saved,
+    mut save: impl FnMut(&Saved) -> Result<(), Error>,
+) -> Result<Report, Error> {
+    let asked = plan.items.iter().filter(|item| item.fate == Fate::Change);
+    let along = plan.along.iter().map(|along| (&along.key, false));
+    let mut changed = base.clone();
+    changed.note(asked.map(|item| (&item.key, true)).chain(along));
+    base.clone_from(&changed);
+    base.note(changed.unchanged(before).iter().map(|key| (key, false)));
+    save(base)?;
+    let report = change::apply(device, before, plan)?;
+    changed.note(report.along.iter().map(|along| (&along.key, false)));
+    *base = changed;
+    save(base)?;
+    Ok(report)
+}
+
 /// Reads the interface of a saved state. It may have been renamed, and another one may have its
 /// name.
 fn now(kernel: &mut Kernel, name: &str, saved: &Saved) -> Result<Interface, Error> {
@@ -229,22 +239,10 @@ fn now(kernel: &mut Kernel, name: &str, saved: &Saved) -> Result<Interface, Erro
     }
 }
 
-/// Restores a saved state, with a second attempt for keys that the first one did not restore: one
-/// setting may have detached the device, which then refuses the next.
+/// Restores a saved state.
 fn back(kernel: &mut Kernel, name: &str, saved: &Saved) -> Result<Report, Error> {
-    let mut once = || {
-        let now = now(kernel, name, saved)?;
-        change::apply(kernel, &now, &Plan::back_to(&now, saved))
-    };
-    let first = once()?;
-    let again = if first.is_complete() { None } else { Some(once()?) };
-    let report = match again {
-        // Otherwise the first report describes the changes better.
-        Some(again) if again.missing().count() < first.missing().count() => again,
-        _ => first,
-    };
-    let others = saved.others(&now(kernel, name, saved)?);
-    Ok(Report { others, ..report })
+    let now = now(kernel, name, saved)?;
+    change::restore(kernel, &now, saved)
 }
 
 /// The process that should have restored the interface but died without doing so, if any.

@@ -1,5 +1,6 @@
 //! The rules of five drivers, as their `set_coalesce` and `set_ringparam` have them.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use rustix::io::Errno;
@@ -9,6 +10,7 @@ use crate::change::{self, ChangeResult, Report};
 use crate::interface::{Parameter, sample};
 use crate::profile::Profile;
 use crate::saved_state::Saved;
+use crate::session::carry_out;
 use crate::setting::Setting;
 
 /// Numbers by name; a switch is 0 or 1.
@@ -180,10 +182,14 @@ impl<'a> Fake<'a> {
     }
 
     fn apply(&mut self, texts: &[&str]) -> Report {
-        let settings: Vec<Setting> = texts.iter().map(|text| text.parse().unwrap()).collect();
         let before = self.is.clone();
-        change::apply(self, &before, &Plan::new(&before, &settings).unwrap()).unwrap()
+        change::apply(self, &before, &plan(&before, texts)).unwrap()
     }
+}
+
+fn plan(interface: &Interface, texts: &[&str]) -> Plan {
+    let settings: Vec<Setting> = texts.iter().map(|text| text.parse().unwrap()).collect();
+    Plan::new(interface, &settings).unwrap()
 }
 
 impl Device for Fake<'_> {
@@ -291,6 +297,78 @@ fn both_orders_are_tried() {
         let report = change::apply(&mut fake, &changed, &back).unwrap();
         assert!(report.is_complete(), "{}: {report:#?}", driver.name);
         assert_eq!(fake.is, original, "{}", driver.name);
+    }
+}
+
+#[test]
+fn numbers_that_a_switch_resets_are_set_again() {
+    let mut fake = Fake::new(&DRIVERS[2]);
+    let original = fake.is.clone();
+    // The second one is so already, until the first one is set.
+    let report = fake.apply(&["coalesce.adaptive-rx=off", "coalesce.rx-usecs=12"]);
+    assert!(report.is_complete(), "{report:#?}");
+    assert_eq!(*value(&fake.is, "rx-usecs"), Value::Number(12));
+    let changed = fake.is.clone();
+    let report = change::restore(&mut fake, &changed, &Saved::of(&original, None)).unwrap();
+    assert!(report.is_complete() && report.along.is_empty(), "{report:#?}");
+    assert!(!report.outcomes.iter().any(|one| one.key.name == "rx-usecs"), "{report:#?}");
+    assert_eq!(fake.is, original);
+}
+
+/// A device that notes what a kill after each request would leave: its state and the saved one.
+struct Killed<'a> {
+    fake: Fake<'a>,
+    saved: &'a RefCell<Saved>,
+    left: Vec<(Interface, Saved)>,
+}
+
+impl Device for Killed<'_> {
+    fn set(
+        &mut self,
+        interface: &Interface,
+        group: Group,
+        values: &[(&str, Value)],
+    ) -> Result<(), Refusal> {
+        let done = self.fake.set(interface, group, values);
+        self.left.push((self.fake.is.clone(), self.saved.borrow().clone()));
+        done
+    }
+
+    fn read(&mut self, interface: &Interface) -> Result<Interface, Error> {
+        self.fake.read(interface)
+    }
+}
+
+#[test]
+fn a_kill_between_any_two_requests_can_be_undone() {
+    for driver in &DRIVERS {
+        let original = Fake::new(driver).is;
+        for texts in [
+            &["coalesce.rx-usecs=30"][..],
+            &["coalesce.adaptive-rx=off"],
+            &["coalesce.adaptive-rx=off", "coalesce.rx-usecs=0", "ring.rx=1024"],
+        ] {
+            let mut base = Saved::before_changes(&original, None);
+            let saved = RefCell::new(base.clone());
+            let mut device = Killed { fake: Fake::new(driver), saved: &saved, left: Vec::new() };
+            let save = |base: &Saved| {
+                *saved.borrow_mut() = base.clone();
+                Ok(())
+            };
+            let plan = plan(&original, texts);
+            carry_out(&mut device, &original, &plan, &mut base, save).unwrap();
+            assert!(!device.left.is_empty());
+            for (is, saved) in device.left {
+                let mut fake = Fake { is: is.clone(), ..Fake::new(driver) };
+                let report = change::restore(&mut fake, &is, &saved).unwrap();
+                assert!(report.is_complete() && report.others.is_empty(), "{report:#?}");
+                assert_eq!(fake.is, original, "{}, {texts:?}", driver.name);
+            }
+            // Afterwards only what has changed is restored.
+            let tx = Key::new(Group::Coalescing, "tx-usecs");
+            assert!(!base.owns(&tx, &original), "{}, {texts:?}: {base:?}", driver.name);
+            assert_eq!(*saved.borrow(), base);
+        }
     }
 }
 
