@@ -200,6 +200,17 @@ impl Saved {
         self.index == interface.index && is_similar && is_same
     }
 
+    /// The same state, if it is of this device but was saved when that had another index. Without
+    /// the index, only a bus and a permanent address identify a device.
+    pub(crate) fn renumbered(&self, interface: &Interface) -> Option<Self> {
+        let is_other_index = self.index != interface.index;
+        let is_permanent = self.has_permanent_address && interface.has_permanent_address;
+        let is_same_address = is_permanent && self.address == interface.address;
+        let device = self.device.as_ref().filter(|device| device.bus.is_some())?;
+        let is_same = is_same_address && device.is_same(&Identity::of(interface));
+        (is_other_index && is_same).then(|| Self { index: interface.index, ..self.clone() })
+    }
+
     /// All saved values except features.
     pub(crate) fn parameters(&self) -> impl Iterator<Item = (Key, Value)> {
         let groups = [

@@ -34,7 +34,7 @@ pub struct Session<'a> {
     /// True if this session created the saved state and has changed nothing since.
     is_unused: bool,
     hold: bool,
-    _lock: Lock,
+    _locks: Vec<Lock>,
 }
 
 impl<'a> Session<'a> {
@@ -56,11 +56,13 @@ impl<'a> Session<'a> {
             return Err(Error::DefaultRoute(interface.name));
         }
         kernel.check_permission(&interface.name, interface.index)?;
-        let lock = store.lock(&interface)?;
+        let locks = store.lock(&interface)?;
         // The previous holder of the lock may have changed the interface.
         let interface = kernel.interface_at(interface.index, &interface.name)?;
         let process = terms.hold.then(std::process::id);
         let held = store.held();
+        held.renumber(&interface)?;
+        store.renumber(&interface)?;
         // From now on, changes of a process that was killed before it undid them are permanent.
         let stays = if terms.hold { None } else { held.load(&interface)? };
         let (saved, file) = match held.load(&interface)? {
@@ -96,7 +98,7 @@ impl<'a> Session<'a> {
             }
             held.remove(&interface)?;
         }
-        Ok(Self { kernel, interface, base, file, is_unused, hold: terms.hold, _lock: lock })
+        Ok(Self { kernel, interface, base, file, is_unused, hold: terms.hold, _locks: locks })
     }
 
     /// The interface as it was when the session began.
@@ -180,7 +182,10 @@ impl Drop for Session<'_> {
 /// [`Error::NothingSaved`]; [`Error::Busy`]: a process that holds the settings restores them when it ends; others as
 /// [`Session::begin`].
 pub fn restore(kernel: &mut Kernel, store: &Store, name: &str) -> Result<Report, Error> {
-    let interface = kernel.interface(name)?;
+    let interface = kernel.interface(name).map_err(|error| match error {
+        Error::NoSuchInterface(name) if store.knows(&name) => Error::Gone(name),
+        error => error,
+    })?;
     // Without a saved state, taking the lock is pointless and perhaps not permitted.
     let held = store.held();
     match held.load(&interface).and_then(|top| Ok(top.or(store.load(&interface)?))) {
@@ -190,7 +195,9 @@ pub fn restore(kernel: &mut Kernel, store: &Store, name: &str) -> Result<Report,
         Err(error) => return Err(error),
     }
     kernel.check_permission(&interface.name, interface.index)?;
-    let _lock = store.lock(&interface)?;
+    let _locks = store.lock(&interface)?;
+    held.renumber(&interface)?;
+    store.renumber(&interface)?;
     let (saved, file) = match held.load(&interface)? {
         Some(saved) => (saved, &held),
         None => (

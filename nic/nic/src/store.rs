@@ -4,7 +4,8 @@
 //! directory that is [private](crate::private_directory). `/run` belongs to the host, not to a user,
 //! and is emptied when the host starts, when the settings of interfaces are also lost. The kernel
 //! never reuses the cookie of a namespace; it gives an index to another interface only on request,
-//! and renaming keeps the index.
+//! and renaming keeps the index. A device that leaves the namespace and comes back may get another
+//! index. Then its file is found by its permanent address, and renamed before anything is changed.
 //!
 //! A second file, `..-held.json`, exists while a session holds an interface that an earlier session
 //! has changed permanently: the end of the hold restores the permanent changes.
@@ -29,9 +30,6 @@ use crate::saved_state::Saved;
 
 /// How long to wait between two attempts to take a lock.
 const GLANCE: Duration = Duration::from_millis(20);
-
-/// Prefix of all file names.
-const PREFIX: &str = "netns-";
 
 /// Longest file that is read, in bytes; every saved state is shorter.
 const LARGEST: u64 = 1 << 20;
@@ -114,12 +112,19 @@ impl Store {
     ///
     /// [`Error::State`]: the namespace has no cookie (Linux before 5.14).
     pub fn file(&self, interface: &Interface) -> Result<PathBuf, Error> {
+        self.file_at(interface.index)
+    }
+
+    fn file_at(&self, index: u32) -> Result<PathBuf, Error> {
+        Ok(self.directory.join(format!("{}{index}{}.json", self.prefix()?, self.layer)))
+    }
+
+    /// Prefix of all file names of this thread's network namespace.
+    fn prefix(&self) -> Result<String, Error> {
         let cookie =
             UnixDatagram::unbound().and_then(|socket| Ok(getsockopt(&socket, NamespaceCookie)?));
         let cookie = cookie.map_err(|error| self.failure(&self.directory, error))?;
-        Ok(self
-            .directory
-            .join(format!("{PREFIX}{cookie}-if-{}{}.json", interface.index, self.layer)))
+        Ok(format!("netns-{cookie}-if-"))
     }
 
     /// The saved state of an interface, if there is one.
@@ -132,7 +137,9 @@ impl Store {
         let Some(directory) = self.open()? else { return Ok(None) };
         let bytes =
             directory.read(name(&path), LARGEST).map_err(|error| self.closed(&path, error))?;
-        let Some(bytes) = bytes else { return Ok(None) };
+        let Some(bytes) = bytes else {
+            return Ok(self.renumbered(interface)?.map(|(_, saved)| saved));
+        };
         // Bytes that are not UTF-8 become an empty text, which is refused.
         let text = String::from_utf8(bytes).unwrap_or_default();
         let saved =
@@ -162,13 +169,59 @@ impl Store {
     }
 
     pub(crate) fn remove(&self, interface: &Interface) -> Result<(), Error> {
-        let path = self.file(interface)?;
+        self.remove_at(interface.index)
+    }
+
+    fn remove_at(&self, index: u32) -> Result<(), Error> {
+        let path = self.file_at(index)?;
         let Some(directory) = self.open()? else { return Ok(()) };
         directory.remove(name(&path)).map_err(|error| self.failure(&path, error))
     }
 
+    /// True if the state of an interface of that name is saved.
+    pub(crate) fn knows(&self, interface: &str) -> bool {
+        let states = self.states();
+        states.is_ok_and(|states| states.iter().any(|(_, saved)| saved.interface == interface))
+    }
+
+    /// Renames the file of a device that has a new index. The caller must have the locks.
+    pub(crate) fn renumber(&self, interface: &Interface) -> Result<(), Error> {
+        match self.renumbered(interface)? {
+            Some((former, saved)) => {
+                self.write(interface, &saved, false)?;
+                self.remove_at(former)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The state of a device that was saved under another index, and that index.
+    fn renumbered(&self, interface: &Interface) -> Result<Option<(u32, Saved)>, Error> {
+        let states = self.states()?;
+        if states.iter().any(|(index, _)| *index == interface.index) {
+            return Ok(None);
+        }
+        let mut states = states.iter();
+        Ok(states.find_map(|(former, saved)| Some((*former, saved.renumbered(interface)?))))
+    }
+
+    /// All states of this namespace that can be read, with the indices of their file names.
+    fn states(&self) -> Result<Vec<(u32, Saved)>, Error> {
+        let Some(directory) = self.open()? else { return Ok(Vec::new()) };
+        let prefix = self.prefix()?;
+        let suffix = format!("{}.json", self.layer);
+        let read = |name: String| {
+            let index = name.strip_prefix(&prefix)?.strip_suffix(&suffix)?.parse().ok()?;
+            let bytes = directory.read(&name, LARGEST).ok()??;
+            let saved = Saved::parse(&String::from_utf8(bytes).ok()?).ok()?;
+            Some((index, saved)).filter(|(_, saved)| saved.is_of_this_boot())
+        };
+        let names = directory.names().map_err(|error| self.closed(&self.directory, error))?;
+        Ok(names.into_iter().filter_map(read).collect())
+    }
+
     /// Locks an interface, waiting for another holder of the lock. Creates the directory.
-    pub(crate) fn lock(&self, interface: &Interface) -> Result<Lock, Error> {
+    pub(crate) fn lock(&self, interface: &Interface) -> Result<Vec<Lock>, Error> {
         let until = Instant::now() + self.patience;
         let mut is_told = false;
         loop {
@@ -185,8 +238,17 @@ impl Store {
     }
 
     /// Locks an interface without waiting.
-    pub(crate) fn try_lock(&self, interface: &Interface) -> Result<Lock, Error> {
-        let path = self.file(interface)?.with_extension("lock");
+    pub(crate) fn try_lock(&self, interface: &Interface) -> Result<Vec<Lock>, Error> {
+        let mut locks = vec![self.try_lock_at(interface.index, interface)?];
+        // A process may still hold the device under its former index.
+        if let Some((former, _)) = self.renumbered(interface)? {
+            locks.push(self.try_lock_at(former, interface)?);
+        }
+        Ok(locks)
+    }
+
+    fn try_lock_at(&self, index: u32, interface: &Interface) -> Result<Lock, Error> {
+        let path = self.file_at(index)?.with_extension("lock");
         // It is never removed, or two processes could lock two files of the same name.
         let file =
             self.make()?.lock_file(name(&path)).map_err(|error| self.failure(&path, error))?;
@@ -324,6 +386,34 @@ mod tests {
         let saved = Saved::of(&made_up("one", "a"), None);
         assert!(saved.is_of(&made_up("one", "b")) && saved.is_of(&made_up("two", "a")));
         assert!(!saved.is_of(&made_up("two", "b")));
+    }
+
+    #[test]
+    fn a_device_with_another_index_is_found_by_its_permanent_address() {
+        let (_directory, store) = store();
+        let locks = store.lock(&sample()).unwrap();
+        let saved = Saved::of(&sample(), Some(17));
+        store.write(&sample(), &saved, true).unwrap();
+        let back = Interface { index: 9, name: "uplink".to_owned(), ..sample() };
+        assert_eq!(store.load(&back).unwrap().unwrap().index, 9);
+        assert!(store.knows("eth7") && !store.knows("uplink") && !store.held().knows("eth7"));
+        for other in [
+            Interface { has_permanent_address: false, ..back.clone() },
+            Interface { address: Some("02:00:00:00:00:08".to_owned()), ..back.clone() },
+            Interface { bus: Some("pci/0000:02:00.0".to_owned()), ..back.clone() },
+        ] {
+            assert_eq!(store.load(&other).unwrap(), None, "{other:?}");
+            store.try_lock(&other).unwrap();
+        }
+        // The process that saved it may still hold it.
+        let error = store.try_lock(&back).unwrap_err().to_string();
+        assert!(error.contains("(17) holds the settings of uplink"), "{error}");
+        drop(locks);
+        let _locks = store.lock(&back).unwrap();
+        store.renumber(&back).unwrap();
+        store.renumber(&back).unwrap();
+        assert!(store.file(&back).unwrap().exists() && !store.file(&sample()).unwrap().exists());
+        assert_eq!(store.load(&back).unwrap().unwrap().features, saved.features);
     }
 
     #[test]

@@ -362,6 +362,8 @@ fn an_interface_in_another_namespace_says_where_it_is_restored() {
         ip(&format!("link set one netns {}", sleep.id()));
         let error = session.end().unwrap_err().to_string();
         assert!(error.contains("not in this network namespace any more"), "{error}");
+        let error = restore(&mut kernel, &store, "one").unwrap_err();
+        assert!(matches!(&error, Error::Gone(name) if name == "one"), "{error}");
         let elsewhere = || restore(&mut Kernel::open().unwrap(), &store, "one").unwrap_err();
         let error = far.run(elsewhere).unwrap().to_string();
         assert!(error.contains("move it back"), "{error}");

@@ -364,7 +364,7 @@ fn a_kill_between_any_two_requests_can_be_undone() {
                 assert!(report.is_complete() && report.others.is_empty(), "{report:#?}");
                 assert_eq!(fake.is, original, "{}, {texts:?}", driver.name);
             }
-            // Afterwards only what has changed is restored.
+            // Afterwards, keys that have not changed are not restored.
             let tx = Key::new(Group::Coalescing, "tx-usecs");
             assert!(!base.owns(&tx, &original), "{}, {texts:?}: {base:?}", driver.name);
             assert_eq!(*saved.borrow(), base);
