@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::early_stop::Interrupted;
 use crate::limits::GLANCE;
+use crate::message::shown;
 
 /// Longest line in bytes, including its newline.
 const MOST: usize = 4096;
@@ -60,10 +61,11 @@ pub(crate) fn receive<T: DeserializeOwned>(
         stream.read_exact(&mut chunk[..length])?;
         line.extend_from_slice(&chunk[..length]);
         if end.is_some() {
-            let understood = serde_json::from_slice(&line);
-            return understood
+            // The error quotes the line.
+            let nonsense = |error: serde_json::Error| shown(&error.to_string());
+            return serde_json::from_slice(&line)
                 .map(Some)
-                .map_err(|error| io::Error::new(ErrorKind::InvalidData, error));
+                .map_err(|error| io::Error::new(ErrorKind::InvalidData, nonsense(error)));
         }
     }
 }
@@ -82,6 +84,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::message::Request;
 
     fn pair() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -123,6 +126,17 @@ mod tests {
                 "{sent:?}"
             );
         }
+    }
+
+    #[test]
+    fn an_error_that_quotes_the_line_is_one_line_of_limited_length() {
+        let (near, mut far) = pair();
+        let word = format!("\"\\n192.0.2.7:1: forged\\u001b[2J{}\"\n", "x".repeat(3000));
+        far.write_all(word.as_bytes()).unwrap();
+        let error = receive::<Request>(&near, soon(), None).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData);
+        let error = error.to_string();
+        assert!(error.contains("` 192.0.2.7:1: forged [2Jx") && error.len() == 300, "{error}");
     }
 
     #[test]

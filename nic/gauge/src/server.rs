@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::error::Error;
-use crate::message::{NAME, Request, Response, VERSION, shown};
+use crate::message::{NAME, Request, Response, VERSION};
 use crate::server_state::{Event, Limits, OpenConnection, Permit, ServerState};
 use crate::{lines, session, socket};
 
@@ -246,8 +246,6 @@ fn greet(shared: &ServerState<'_>, open: OpenConnection, peer: SocketAddr, greet
         Ok(Some(_)) => refuse("unexpected first message"),
         // A probe whether the port is open.
         Ok(None) => {}
-        Err(error) => {
-            refuse(&format!("this is not a client of {NAME}: {}", shown(&error.to_string())))
-        }
+        Err(error) => refuse(&format!("this is not a client of {NAME}: {error}")),
     }
 }
