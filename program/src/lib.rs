@@ -7,6 +7,7 @@
 //! manual       manual pages
 //! description  definitions of commands as JSON, for completions
 //! metrics      the text format of Prometheus
+//! signals      signals that ask a program to end
 //! standard     standard input and output, unless they are closed
 //! here         where the other programs are, what a program says, and how it ends
 //! ```
@@ -20,6 +21,7 @@ pub mod generate;
 pub mod library;
 pub mod manual;
 pub mod metrics;
+pub mod signals;
 pub mod standard;
 pub mod table;
 

@@ -13,7 +13,6 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use seekwire_flow::{Failure, OnReject, Running, Unit};
 use seekwire_program::table::printable;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::arguments::FlowRun;
@@ -273,12 +272,7 @@ fn is_unread(failure: &Failure) -> bool {
 /// When a signal ends this process, also ends the programs that `exec` has started, completes the
 /// trace, and leaves nothing behind.
 pub(crate) fn end_well_at_signals(trace: Option<Arc<Trace>>) -> Result<()> {
-    // Ignored signals stay ignored: nohup(1), a shell's background.
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    let ending = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
-    let ending = ending.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
+    let ending = seekwire_program::signals::ending();
     let mut signals = Signals::new(ending).context("cannot catch signals")?;
     let at_signals = move || {
         for signal in signals.forever() {

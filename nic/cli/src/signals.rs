@@ -11,9 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, getpgrp, kill_process};
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-
-const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
+use seekwire_program::signals::ending;
+use signal_hook::consts::{SIGCHLD, SIGINT, SIGQUIT};
 
 /// The signals that end a hold, caught.
 pub(crate) struct Signals(signal_hook::iterator::Signals);
@@ -21,8 +20,7 @@ pub(crate) struct Signals(signal_hook::iterator::Signals);
 impl Signals {
     /// From now on they do not end this process.
     pub(crate) fn catch() -> Result<Self> {
-        let signals =
-            signal_hook::iterator::Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM]);
+        let signals = signal_hook::iterator::Signals::new(ending().into_iter().chain([SIGCHLD]));
         Ok(Self(signals.context("cannot catch signals")?))
     }
 
@@ -63,7 +61,7 @@ impl Interrupt {
     /// From now on these signals do not end this process.
     pub(crate) fn catch() -> Result<Self> {
         let came = Arc::new(AtomicUsize::new(0));
-        for signal in ENDING {
+        for signal in ending() {
             let number = usize::try_from(signal)?;
             signal_hook::flag::register_usize(signal, Arc::clone(&came), number)
                 .context("cannot catch signals")?;
@@ -85,7 +83,7 @@ impl Interrupt {
 /// Calls `end` from another thread when a signal arrives.
 pub(crate) fn at_interrupt(end: impl FnOnce() + Send + 'static) -> Result<()> {
     let mut signals =
-        signal_hook::iterator::Signals::new(ENDING).context("cannot catch signals")?;
+        signal_hook::iterator::Signals::new(ending()).context("cannot catch signals")?;
     std::thread::Builder::new().spawn(move || {
         if signals.forever().next().is_some() {
             end();

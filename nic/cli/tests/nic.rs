@@ -156,7 +156,9 @@ fn signals_end_a_hold_and_everything_comes_back() {
     with_pair(|_| {
         let state = tempfile::tempdir().unwrap();
         let before = near(state.path());
-        for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        // The tests themselves may run under nohup.
+        for signal in seekwire_program::signals::ending() {
+            let signal = Signal::from_named_raw(signal).unwrap();
             let mut held = hold(state.path());
             // The second process waits, and names the first.
             let mut second = command(state.path(), &["apply", "near", "gro=on"]);
@@ -174,6 +176,25 @@ fn signals_end_a_hold_and_everything_comes_back() {
             assert_eq!(near(state.path()), before);
         }
     });
+}
+
+#[test]
+fn under_nohup_a_server_survives_its_terminal() {
+    let script = "trap '' HUP; exec \"$0\" nic serve --listen 127.0.0.1:0";
+    let mut server = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_seekwire-nic")])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("listening on"), "{line}");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:\t")).unwrap();
+    let ignored = u64::from_str_radix(ignored, 16).unwrap();
+    assert_eq!(ignored & 1, 1, "{status}");
+    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+    assert_eq!(server.wait().unwrap().code(), Some(0));
 }
 
 #[test]

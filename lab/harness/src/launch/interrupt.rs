@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 use rustix::process::{Pid, Signal};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use seekwire_program::signals;
 use signal_hook::iterator::Signals;
 
 use super::Error;
@@ -38,17 +38,14 @@ impl Drop for Obligation {
     }
 }
 
-/// Signals that ask a process to exit.
-const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
-
-/// From now on SIGHUP, SIGINT, SIGQUIT and SIGTERM kill the children and make [`check`] fail; a
+/// From now on the signals of [`signals::ending`] kill the children and make [`check`] fail; a
 /// second one ends this process at once, unless there is an obligation to undo a change. Calling it
 /// again has no effect.
 pub fn install() {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
         // Without the handler ^C still ends the laboratory, only less tidily.
-        let Ok(mut signals) = Signals::new(ENDING) else { return };
+        let Ok(mut signals) = Signals::new(signals::ending()) else { return };
         std::thread::spawn(move || {
             for signal in signals.forever() {
                 let again = REQUESTED.swap(true, Ordering::SeqCst);
