@@ -103,7 +103,7 @@ impl<'a> Measure<'a> {
                 let values = values.entry(*channel).or_default();
                 for y in (0..height).step_by(step as usize) {
                     samples.row(*pick, y, &mut row);
-                    values.extend(row[..width].iter().filter(|value| value.is_finite()));
+                    values.extend(row[..width].iter().filter(|value: &&f64| value.is_finite()));
                 }
             }
         }

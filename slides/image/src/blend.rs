@@ -1,6 +1,6 @@
 //! Blends channels: the colours of all are added up to one picture.
 
-use crate::channel_samples::{Pick, Samples};
+use crate::channel_samples::{Pick, Sample, Samples};
 use crate::channels::{Ink, Window};
 use crate::raster::Raster;
 use crate::tile::{HALVINGS, StoredTile};
@@ -114,19 +114,13 @@ impl Blend {
         // Separate planes of red, green and blue: each loop writes to one, so the compiler
         // vectorises it.
         let mut planes = [(); 3].map(|()| vec![0; pixels as usize]);
-        let mut row = vec![0.0; width as usize];
         for sheet in &self.sheets {
             let samples = Samples::of(&sheet.tile, limits)?;
             for (pick, ink) in &sheet.layers {
                 samples.check(*pick)?;
-                for y in 0..height {
-                    samples.row(*pick, y, &mut row);
-                    let start = y as usize * row.len();
-                    for (plane, colour) in planes.iter_mut().zip(ink.colour) {
-                        if colour > 0 {
-                            add(&mut plane[start..start + row.len()], &row, ink.window, colour);
-                        }
-                    }
+                match samples.are_narrow() && ink.window.is_narrow() {
+                    true => add_layer::<f32>(&samples, *pick, *ink, self.size, &mut planes),
+                    false => add_layer::<f64>(&samples, *pick, *ink, self.size, &mut planes),
                 }
             }
         }
@@ -209,17 +203,62 @@ fn layer(bytes: &[u8]) -> Option<(Pick, Ink)> {
     Some((pick, Ink { colour, window }))
 }
 
-/// Adds the values of a channel to red, green or blue. A value adds the share of `colour` that
-/// corresponds to its position in the window, rounded to the nearest integer. Sums saturate at 255,
-/// and NaN adds nothing.
-fn add(into: &mut [u8], values: &[f64], window: Window, colour: u8) {
-    let (black, span) = (window.black(), window.white() - window.black());
-    let colour = f64::from(colour);
-    for (sum, value) in into.iter_mut().zip(values) {
-        let seen = (value - black).clamp(0.0, span) * colour / span;
-        *sum = sum.saturating_add((seen + 0.5) as u8);
+/// Adds a channel to red, green and blue.
+fn add_layer<T: Real>(
+    samples: &Samples<'_>,
+    pick: Pick,
+    ink: Ink,
+    (width, height): (u32, u32),
+    planes: &mut [Vec<u8>; 3],
+) {
+    let (mut row, mut shares) = (vec![T::of(0.0); width as usize], vec![0; width as usize]);
+    for y in 0..height {
+        samples.row(pick, y, &mut row);
+        let start = y as usize * row.len();
+        let mut of = 0;
+        for (plane, colour) in planes.iter_mut().zip(ink.colour).filter(|(_, colour)| *colour > 0) {
+            if colour != of {
+                T::shares(&mut shares, &row, ink.window, colour);
+                of = colour;
+            }
+            add(&mut plane[start..start + shares.len()], &shares);
+        }
     }
 }
+
+/// Adds shares to red, green or blue. Sums saturate at 255.
+fn add(into: &mut [u8], shares: &[u8]) {
+    into.iter_mut().zip(shares).for_each(|(sum, share)| *sum = sum.saturating_add(*share));
+}
+
+/// The type of a channel's values.
+trait Real: Sample {
+    /// Writes the share of `colour` that corresponds to the position of each value in the window,
+    /// rounded to the nearest integer. That of NaN is 0.
+    fn shares(into: &mut [u8], values: &[Self], window: Window, colour: u8);
+}
+
+macro_rules! real {
+    ($float:ty) => {
+        impl Real for $float {
+            fn shares(into: &mut [u8], values: &[Self], window: Window, colour: u8) {
+                /// From here to its double, the type has integers only: a sum is rounded to one,
+                /// and its last bits are that integer. Unlike a conversion, this is vectorised.
+                const INTEGERS: $float = (1_u64 << (<$float>::MANTISSA_DIGITS - 1)) as $float;
+                let span = (window.white() - window.black()) as $float;
+                let (black, colour) = (window.black() as $float, <$float>::from(colour));
+                for (to, value) in into.iter_mut().zip(values) {
+                    let share = (value - black).max(0.0).min(span) * colour / span + 0.5;
+                    let nearest = share + INTEGERS - INTEGERS;
+                    let whole = if nearest > share { nearest - 1.0 } else { nearest };
+                    *to = (whole + INTEGERS).to_bits() as u8;
+                }
+            }
+        }
+    };
+}
+real!(f32);
+real!(f64);
 
 #[cfg(test)]
 mod tests {
@@ -233,18 +272,41 @@ mod tests {
     #[test]
     fn colours_are_added_up_to_white() {
         let values = [f64::NAN, f64::NEG_INFINITY, 99.0, 100.0, 149.9, 151.0, 200.0, 1e300];
-        let mut sums = [0; 8];
-        add(&mut sums, &values, window(100.0, 200.0), 255);
-        assert_eq!(sums, [0, 0, 0, 0, 127, 130, 255, 255]);
-        add(&mut sums, &values, window(100.0, 200.0), 255);
+        let (mut sums, mut shares) = ([0; 8], [0; 8]);
+        f64::shares(&mut shares, &values, window(100.0, 200.0), 255);
+        assert_eq!(shares, [0, 0, 0, 0, 127, 130, 255, 255]);
+        add(&mut sums, &shares);
+        add(&mut sums, &shares);
         assert_eq!(sums, [0, 0, 0, 0, 254, 255, 255, 255]);
-        let mut sums = [250; 8];
-        add(&mut sums, &values, window(-1e300, 1e300), 10);
-        assert_eq!(sums, [250, 250, 255, 255, 255, 255, 255, 255]);
+        f64::shares(&mut shares, &values, window(-1e300, 1e300), 10);
+        assert_eq!(shares, [0, 0, 5, 5, 5, 5, 5, 10]);
         // Halves are rounded up.
-        let mut sums = [0; 2];
-        add(&mut sums, &[1.0, 3.0], window(0.0, 4.0), 2);
-        assert_eq!(sums, [1, 2]);
+        let mut shares = [0; 2];
+        f64::shares(&mut shares, &[1.0, 3.0], window(0.0, 4.0), 2);
+        assert_eq!(shares, [1, 2]);
+        assert_eq!(Window::new(0.0, 1e307), None, "no share can be computed");
+    }
+
+    #[test]
+    fn narrow_values_have_exactly_the_same_share() {
+        for (black, white, colour) in [
+            (0.0, 65535.0, 255),
+            (200.0, 12000.0, 255),
+            (-32768.0, 32767.0, 3),
+            (-1.0, 65535.0, 255),
+            (7.0, 8.0, 254),
+            (0.0, 4.0, 2),
+            (30_000.0, 30_999.0, 77),
+        ] {
+            let values: Vec<f32> = (-32768..65536).map(|value| value as f32).collect();
+            let mut shares = vec![0; values.len()];
+            f32::shares(&mut shares, &values, window(black, white), colour);
+            for (value, found) in values.into_iter().zip(shares) {
+                let seen = (f64::from(value) - black).clamp(0.0, white - black);
+                let share = (seen * f64::from(colour) / (white - black) + 0.5) as u8;
+                assert_eq!(found, share, "{value} in {black}-{white}");
+            }
+        }
     }
 
     /// 3 x 2 pixels of two samples, of 16 bits.

@@ -38,6 +38,23 @@ impl Pick {
     }
 }
 
+/// The type of picked values. `f32` is for samples that [are narrow](Samples::are_narrow).
+pub(crate) trait Sample: Copy + From<u8> + From<i8> + From<u16> + From<i16> {
+    fn of(value: f64) -> Self;
+}
+
+impl Sample for f32 {
+    fn of(value: f64) -> Self {
+        value as f32
+    }
+}
+
+impl Sample for f64 {
+    fn of(value: f64) -> Self {
+        value
+    }
+}
+
 /// The samples of a decompressed tile, one byte or more each.
 pub(crate) struct Samples<'a> {
     tile: &'a StoredTile,
@@ -69,11 +86,17 @@ impl<'a> Samples<'a> {
         Err(Error::Tile { tile: self.tile.name.clone(), what })
     }
 
+    /// True if they are integers of at most 16 bits.
+    pub(crate) fn are_narrow(&self) -> bool {
+        let layout = &self.tile.layout;
+        layout.bits <= 16 && matches!(layout.number, Number::Unsigned | Number::Signed)
+    }
+
     /// Writes row `y` of a channel that was [checked](Self::check).
-    pub(crate) fn row(&self, pick: Pick, y: u32, into: &mut [f64]) {
+    pub(crate) fn row<T: Sample>(&self, pick: Pick, y: u32, into: &mut [T]) {
         match &self.bytes {
             Some(bytes) => values(&self.tile.layout, bytes, pick, y, into),
-            None => into.fill(self.tile.layout.fill),
+            None => into.fill(T::of(self.tile.layout.fill)),
         }
     }
 
@@ -101,7 +124,7 @@ impl<'a> Samples<'a> {
     }
 }
 
-fn values(layout: &Layout, samples: &[u8], pick: Pick, y: u32, into: &mut [f64]) {
+fn values<T: Sample>(layout: &Layout, samples: &[u8], pick: Pick, y: u32, into: &mut [T]) {
     let start = (pick.first + pick.down * u64::from(y)) as usize;
     let across = pick.across as usize;
     match (layout.number, layout.bits.max(8) / 8, layout.big_endian) {
@@ -119,30 +142,30 @@ fn values(layout: &Layout, samples: &[u8], pick: Pick, y: u32, into: &mut [f64])
             gather(samples, start, across, into, |bytes| i16::from_le_bytes(bytes).into())
         }
         (Number::Float, 4, false) => {
-            gather(samples, start, across, into, |bytes| f32::from_le_bytes(bytes).into())
+            gather(samples, start, across, into, |bytes| T::of(f32::from_le_bytes(bytes).into()))
         }
-        (_, 2, _) => gather::<2>(samples, start, across, into, |bytes| layout.value(&bytes)),
-        (_, 4, _) => gather::<4>(samples, start, across, into, |bytes| layout.value(&bytes)),
-        _ => gather::<8>(samples, start, across, into, |bytes| layout.value(&bytes)),
+        (_, 2, _) => gather(samples, start, across, into, |b: [u8; 2]| T::of(layout.value(&b))),
+        (_, 4, _) => gather(samples, start, across, into, |b: [u8; 4]| T::of(layout.value(&b))),
+        _ => gather(samples, start, across, into, |b: [u8; 8]| T::of(layout.value(&b))),
     }
 }
 
 /// Adjacent samples have a loop of their own, which the compiler vectorises.
-fn gather<const N: usize>(
+fn gather<const N: usize, T: Sample>(
     samples: &[u8],
     start: usize,
     across: usize,
-    into: &mut [f64],
-    value: impl Fn([u8; N]) -> f64,
+    into: &mut [T],
+    value: impl Fn([u8; N]) -> T,
 ) {
     let samples = samples.get(start * N..).unwrap_or_default();
-    let each = |bytes: &[u8]| <[u8; N]>::try_from(bytes).map_or(0.0, &value);
+    let each = |bytes: &[u8]| <[u8; N]>::try_from(bytes).map_or(T::of(0.0), &value);
     match across {
         1 => into.iter_mut().zip(samples.chunks_exact(N)).for_each(|(to, bytes)| *to = each(bytes)),
         _ => {
             for (number, to) in into.iter_mut().enumerate() {
                 let at = number * across * N;
-                *to = samples.get(at..at + N).map_or(0.0, each);
+                *to = samples.get(at..at + N).map_or(T::of(0.0), each);
             }
         }
     }

@@ -33,7 +33,15 @@ impl Window {
         // Turns -0 into 0.
         let (black, white) = (black + 0.0, white + 0.0);
         let is_one = black.is_finite() && white.is_finite() && black < white;
-        (is_one && (white - black).is_finite()).then(|| Self(black.to_bits(), white.to_bits()))
+        (is_one && ((white - black) * 255.0).is_finite())
+            .then(|| Self(black.to_bits(), white.to_bits()))
+    }
+
+    /// True if `f32` has the products of all colours and values of 16 bits in it.
+    pub(crate) fn is_narrow(self) -> bool {
+        let ends = [self.black(), self.white()];
+        self.white() - self.black() <= 65536.0
+            && ends.iter().all(|end| end.abs() <= 65536.0 && end.fract() == 0.0)
     }
 
     /// This value and smaller ones are black.
