@@ -29,6 +29,7 @@ use crate::render::memory::MemoryPermit;
 use crate::render::pipeline::{
     Answer, DealingStats, Job, Pipeline, PipelineOptions, WINDOW, WorkFn,
 };
+use crate::render::work::Input;
 use crate::workers::protocol::Task;
 use crate::workers::remote::WorkerThreads;
 
@@ -122,20 +123,21 @@ impl Farm {
         self.old.load(Ordering::SeqCst) > 0
     }
 
-    /// Does a task when its turn comes. Then `make` returns its block, in a thread that can block,
+    /// Does a task when its turn comes. Then `make` returns its input, in a thread that can block,
     /// or none if nobody wants the task any more. Keeps the task's share of a resource until it is
     /// done, even if nobody waits for it.
-    pub(crate) async fn run(
+    pub(crate) async fn run<I: Into<Input> + 'static>(
         self: &Arc<Self>,
         task: Task,
         update: Option<Arc<Update>>,
         memory: Option<MemoryPermit>,
-        make: impl FnOnce() -> Option<Bytes> + Send + 'static,
+        make: impl FnOnce() -> Option<I> + Send + 'static,
     ) -> Answer {
         let (answer, answered) = oneshot::channel();
         match self.turn(update).await {
             None => self.executor.spawn(self.local(task, memory, make, answer)),
             Some(turn) => {
+                let make = move || make().map(|input| input.into().into_block());
                 let made = spawn_blocking(move || (make(), memory)).await;
                 let (block, memory) = made.map_err(interrupted)?;
                 let Some(block) = block else { return Ok(None) };
@@ -145,13 +147,13 @@ impl Farm {
         answered.await.map_err(interrupted)?
     }
 
-    /// The same for a block that is read before the turn comes. A thread of the executor that has
-    /// read a block does the task as well, if it is its turn.
-    pub(crate) async fn read_and_run(
+    /// The same for an input that is read before the turn comes. A thread of the executor that has
+    /// read one does the task as well, if it is its turn.
+    pub(crate) async fn read_and_run<I: Into<Input> + Send + 'static>(
         self: &Arc<Self>,
         task: Task,
         update: Option<Arc<Update>>,
-        read: impl FnOnce() -> Result<Bytes> + Send + 'static,
+        read: impl FnOnce() -> Result<I> + Send + 'static,
         is_wanted: impl FnOnce() -> bool + Send + 'static,
     ) -> Answer {
         let read = move || {
@@ -162,8 +164,8 @@ impl Farm {
         if self.pipeline().is_none() {
             let farm = Arc::clone(self);
             let work = move || match read() {
-                Ok(block) => {
-                    let make = move || is_wanted().then_some(block);
+                Ok(input) => {
+                    let make = move || is_wanted().then_some(input);
                     farm.executor.run(farm.local(task, None, make, answer));
                 }
                 Err(failure) => drop(answer.send(Err(failure))),
@@ -171,6 +173,7 @@ impl Farm {
             drop(spawn_blocking(work));
             return answered.await.map_err(interrupted)?;
         }
+        let read = move || read().map(|input| input.into().into_block());
         let block = spawn_blocking(read).await.map_err(interrupted)??;
         let Some(turn) = self.turn(update).await else {
             return self.run(task, None, None, move || is_wanted().then_some(block)).await;
@@ -218,11 +221,11 @@ impl Farm {
     }
 
     /// A task for the executor.
-    fn local(
+    fn local<I: Into<Input> + 'static>(
         self: &Arc<Self>,
         task: Task,
         memory: Option<MemoryPermit>,
-        make: impl FnOnce() -> Option<Bytes> + Send + 'static,
+        make: impl FnOnce() -> Option<I> + Send + 'static,
         answer: oneshot::Sender<Answer>,
     ) -> LocalJob {
         let farm = Arc::clone(self);
@@ -231,7 +234,7 @@ impl Farm {
             if answer.is_closed() {
                 return;
             }
-            let work = || make().map(|block| (farm.options.work)(task, block)).transpose();
+            let work = || make().map(|input| (farm.options.work)(task, input.into())).transpose();
             let done = farm.here.work(work).transpose();
             drop(memory);
             let _ = answer.send(Ok(done.map(|outcome| outcome.map(Bytes::from))));

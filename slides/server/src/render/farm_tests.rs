@@ -12,7 +12,9 @@ fn farm(
     copies: usize,
     work: impl Fn(&[u8]) -> std::result::Result<Vec<u8>, String> + Send + Sync + 'static,
 ) -> Arc<Farm> {
-    Arc::new(Farm::start("work", copies, Arc::new(move |_, bytes| work(&bytes))).unwrap())
+    Arc::new(
+        Farm::start("work", copies, Arc::new(move |_, input| work(&input.into_block()))).unwrap(),
+    )
 }
 
 /// Each job reports that it has begun, and ends when it is allowed to.
@@ -92,14 +94,15 @@ async fn what_nobody_wants_when_its_turn_comes_is_not_done() {
         let turns = if deals { gate.farm.window() } else { 1 };
         let first: Vec<_> = (0..turns).map(|_| run(&gate.farm, &[1])).collect();
         let farm = Arc::clone(&gate.farm);
-        let unwanted = tokio::spawn(async move { farm.run(TASK, None, None, || None).await });
+        let unwanted =
+            tokio::spawn(async move { farm.run(TASK, None, None, || None::<Bytes>).await });
         let last = run(&gate.farm, &[2]);
         // A job whose client disconnects before its turn.
         let (farm, came) = (Arc::clone(&gate.farm), Arc::new(AtomicBool::new(false)));
         let comes = Arc::clone(&came);
         let make = move || {
             comes.store(true, Ordering::SeqCst);
-            None
+            None::<Bytes>
         };
         let gone = tokio::spawn(async move { farm.run(TASK, None, None, make).await });
         // Lets all of them reach the point where they wait.
@@ -161,7 +164,7 @@ async fn a_thread_that_has_read_a_block_does_the_work() {
 
         let read = || Ok(Bytes::from_static(b"read"));
         assert_eq!(farm.read_and_run(TASK, None, read, || false).await, Ok(None));
-        let read = || Err(Failure::not_found("no tile"));
+        let read = || Err::<Bytes, _>(Failure::not_found("no tile"));
         let failure = farm.read_and_run(TASK, None, read, || true).await.unwrap_err();
         assert_eq!(&*failure.what, "no tile");
         let read = || -> Result<Bytes> { panic!("of a reader") };
@@ -225,9 +228,9 @@ async fn farms_change_together_or_not_at_all() {
 #[tokio::test]
 async fn an_update_is_done_when_all_of_it_is_known() {
     for guarantee in [Guarantee::Latency(Duration::from_millis(50)), Guarantee::Rate(10.0)] {
-        let work: WorkFn = Arc::new(|_, bytes| match &bytes[..] {
+        let work: WorkFn = Arc::new(|_, input| match &input.into_block()[..] {
             [0] => Err("nothing".into()),
-            _ => Ok(bytes.to_vec()),
+            bytes => Ok(bytes.to_vec()),
         });
         let options = PipelineOptions {
             name: "work",

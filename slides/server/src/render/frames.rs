@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use seekwire_slides_image::{Plane, StoredTile};
+use seekwire_slides_image::{Plane, StoredTile, Tile};
 
 use crate::counters::Counters;
 use crate::failure::Failure;
@@ -70,7 +70,7 @@ impl Images {
         let wanted = view.map_or(area, |FrameCrop { to, .. }| u64::from(to.0) * u64::from(to.1));
         let bytes = memory::pixels(area, wanted) + profile(icc, ColourMode::Srgb);
         let memory = self.memory.take(open.host.as_ref(), bytes).await?;
-        let make = move || Some(tile.to_block().into());
+        let make = move || Some(Tile::Stored(tile));
         let memory_permit = Some(Arc::clone(&memory));
         let answer = self.tiles.farm().run(Task::Decompress, None, memory_permit, make).await?;
         let wrong = || Failure::internal("the decoded frame has the wrong size");

@@ -129,7 +129,7 @@ impl Images {
         counters: Arc<Counters>,
     ) -> Anyhow<Self> {
         let tools = work::Tools::new(bounds.turbojpeg, bounds.tile);
-        let work: WorkFn = Arc::new(move |task, block| tools.work(task, block));
+        let work: WorkFn = Arc::new(move |task, input| tools.work(task, input));
         let farm = |name, guarantee| {
             let (copies, work, policy) = (bounds.threads, Arc::clone(&work), bounds.policy);
             Farm::with(PipelineOptions { name, copies, work, policy, guarantee })

@@ -30,12 +30,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use crate::failure;
 use crate::render::executor::Here;
 use crate::render::memory::MemoryPermit;
-use crate::render::work;
+use crate::render::work::{self, Input};
 use crate::workers::protocol::Task;
 use crate::workers::remote::{Remote, WorkerThreads};
 
 /// Maps a block to its result or an error, the same in every copy.
-pub(crate) type WorkFn = Arc<dyn Fn(Task, Bytes) -> Result<Vec<u8>, String> + Send + Sync>;
+pub(crate) type WorkFn = Arc<dyn Fn(Task, Input) -> Result<Vec<u8>, String> + Send + Sync>;
 
 /// The result of work.
 pub(crate) type Outcome = Result<Bytes, String>;
@@ -384,7 +384,7 @@ impl JobFilter {
                 return Ok(answer);
             }
         }
-        self.here.work(|| (self.work)(task, block.clone())).map(Bytes::from)
+        self.here.work(|| (self.work)(task, block.clone().into())).map(Bytes::from)
     }
 }
 

@@ -196,7 +196,7 @@ impl TileCache {
                 None => slide.slide.tile(level, of.column, of.row).map(Tile::Stored),
             };
             let tile = tile.map_err(|error| slide.wrong(&error))?;
-            Ok::<_, Failure>(Bytes::from(tile.halved(of.halvings).to_block()))
+            Ok::<_, Failure>(tile.halved(of.halvings))
         };
         let (tiles, of, its) = (Arc::clone(self), key.clone(), Arc::clone(flight));
         let is_wanted = move || {

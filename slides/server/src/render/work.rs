@@ -5,7 +5,8 @@
 //! finish       pixels of a region, profile, orders  -> an encoded image
 //! ```
 //!
-//! The description of pixels follows them, so that a block becomes pixels without a copy.
+//! The description of pixels follows them, so that a block becomes pixels without a copy. A tile that
+//! is decoded in this process needs no block.
 
 use bytes::Bytes;
 use seekwire_slides_image::{Codec, Format, Limits, Raster, Tile};
@@ -28,6 +29,35 @@ pub(crate) fn limits_with(tile: u64) -> Limits {
     Limits { tables: 64 << 20, stored: tile, tile_pixels: tile, ..Limits::default() }
 }
 
+/// The input of a task.
+pub(crate) enum Input {
+    /// For any process.
+    Block(Bytes),
+    /// To be decompressed in this one.
+    Tile(Tile),
+}
+
+impl Input {
+    pub(crate) fn into_block(self) -> Bytes {
+        match self {
+            Self::Block(block) => block,
+            Self::Tile(tile) => tile.to_block().into(),
+        }
+    }
+}
+
+impl From<Bytes> for Input {
+    fn from(block: Bytes) -> Self {
+        Self::Block(block)
+    }
+}
+
+impl From<Tile> for Input {
+    fn from(tile: Tile) -> Self {
+        Self::Tile(tile)
+    }
+}
+
 /// Settings and state for the work.
 pub(crate) struct Tools {
     conversions: Conversions,
@@ -43,17 +73,20 @@ impl Tools {
     }
 
     /// Does a task.
-    pub(crate) fn work(&self, task: Task, block: Bytes) -> Result<Vec<u8>, String> {
-        match task {
-            Task::Decompress => decompress(block, self),
-            Task::Finish => finish(block, self),
+    pub(crate) fn work(&self, task: Task, input: Input) -> Result<Vec<u8>, String> {
+        match (task, input) {
+            (Task::Decompress, Input::Tile(tile)) => decompress(&tile, self),
+            (Task::Decompress, Input::Block(block)) => {
+                let tile = Tile::from_block(&block).map_err(|error| error.to_string())?;
+                decompress(&tile, self)
+            }
+            (Task::Finish, input) => finish(input.into_block(), self),
         }
     }
 }
 
 /// Decompresses one tile.
-fn decompress(block: Bytes, tools: &Tools) -> Result<Vec<u8>, String> {
-    let tile = Tile::from_block(&block).map_err(|error| error.to_string())?;
+fn decompress(tile: &Tile, tools: &Tools) -> Result<Vec<u8>, String> {
     let limits = Limits { turbojpeg: tools.turbojpeg, ..limits_with(tools.tile) };
     let raster = tile.decode(&limits).map_err(|error| error.to_string())?;
     let sides = [raster.width(), raster.height()];
@@ -299,6 +332,7 @@ mod tests {
         answer[6] = 3;
         assert!(TilePixels::of(answer.into()).is_none());
         assert!(TilePixels::of(Bytes::from_static(b"1234567")).is_none());
-        assert!(decompress(Bytes::from_static(b"none"), &Tools::new(false, TILE)).is_err());
+        let none = Input::Block(Bytes::from_static(b"none"));
+        assert!(Tools::new(false, TILE).work(Task::Decompress, none).is_err());
     }
 }

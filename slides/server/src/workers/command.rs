@@ -206,7 +206,7 @@ struct Session {
 impl Worker {
     fn new(threads: usize, turbojpeg: bool, runtime: &Runtime) -> Result<Self> {
         let tools = work::Tools::new(turbojpeg, work::TILE);
-        let work: WorkFn = Arc::new(move |task, block| tools.work(task, block));
+        let work: WorkFn = Arc::new(move |task, input| tools.work(task, input));
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let host = host.chars().filter(char::is_ascii_graphic).take(64).collect();
         let farm = Arc::new(Farm::start("worker", threads, work)?);
