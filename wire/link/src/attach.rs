@@ -89,9 +89,7 @@ pub(crate) fn attach(
 /// This machine's half. Allocates memory for the whole region, because programs of this machine
 /// also read the other half.
 fn half(definition: &Definition, region: &Memory, layout: Layout) -> io::Result<HalfMemory> {
-    if definition.provider.has_holes()
-        && let Some(region) = region.file()
-    {
+    if let Some(region) = region.file().filter(|_| definition.provider.has_holes()) {
         let len = layout.length() as u64;
         // Touching a page that cannot be allocated later would raise SIGBUS.
         without_signals(|| match rustix::fs::fallocate(region, FallocateFlags::empty(), 0, len) {
