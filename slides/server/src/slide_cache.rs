@@ -1,6 +1,7 @@
 //! Open slides: each is opened once for all requests, and a limited number stays open.
 
 use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -321,13 +322,13 @@ impl SlideCache {
         (opened, is_lasting)
     }
 
-    /// Changes whenever the file does.
+    /// Changes whenever one of the slide's files does.
     fn stamp(&self, slide_location: &SlideLocation, location: &str) -> String {
         match (slide_location, std::fs::metadata(location)) {
             (SlideLocation::File { .. }, Ok(data)) => {
                 let of = Stamp::of(&data).to_string();
-                match library::instances(location) {
-                    Some(directory) => format!("{of}-{}", stamps::series(directory)),
+                match beside(location) {
+                    Some(directory) => format!("{of}-{}", stamps::all(&directory)),
                     None if data.is_dir() => format!("{of}-{}", stamps::image(location.as_ref())),
                     None => of,
                 }
@@ -335,6 +336,12 @@ impl SlideCache {
             _ => format!("{}", self.started),
         }
     }
+}
+
+/// The directory with the other files of a slide, if it may have several. Blocks.
+fn beside(location: &str) -> Option<PathBuf> {
+    let instances = library::instances(location).map(Path::to_owned);
+    instances.or_else(|| stamps::companions(location.as_ref()))
 }
 
 #[cfg(test)]
@@ -357,5 +364,36 @@ mod tests {
             refused.is_some_and(|opened| opened.is_err())
         });
         assert!(is_refused);
+    }
+
+    #[test]
+    fn the_other_files_of_a_slide_are_part_of_its_state() {
+        let directory = tempfile::tempdir().unwrap();
+        let library = SlideLibrary::new(&[directory.path().to_str().unwrap().to_owned()]).unwrap();
+        let (web, counters) = (Arc::new(Web::new(4, 4, 4)), Arc::new(Counters::default()));
+        let slides = SlideCache::new(library, NonZeroUsize::MIN, work::limits(), web, counters);
+        let path = |name: &str| directory.path().join(name);
+        std::fs::create_dir(path("other")).unwrap();
+        for (name, data, is_part) in [
+            ("a.mrxs", "a/Slidedat.ini", true),
+            ("b.MRXS", "b/Data0000.dat", true),
+            ("c.vms", "c-1.jpg", true),
+            ("d.vmu", "d.opt", true),
+            ("e.ndpi", "e/e.dat", false),
+            ("f.mrxs", "other/f.dat", false),
+        ] {
+            std::fs::write(path(name), "").unwrap();
+            let location = SlideLocation::File { path: path(name), within: None };
+            let stamp = || slides.stamp(&location, path(name).to_str().unwrap());
+            let mut before = stamp();
+            std::fs::create_dir_all(path(data).parent().unwrap()).unwrap();
+            // The files come after the one that names them, and may be replaced.
+            for bytes in ["1", "22"] {
+                std::fs::write(path(data), bytes).unwrap();
+                let after = stamp();
+                assert_eq!(after != before, is_part, "{name}: {data}");
+                before = after;
+            }
+        }
     }
 }

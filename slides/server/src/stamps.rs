@@ -1,5 +1,5 @@
-//! Stamps identify states of files by inode, length and times. A slide that is a directory is
-//! identified by a hash of the names and stamps of its files.
+//! Stamps identify states of files by inode, length and times. A slide in several files is
+//! identified by a hash of their names and stamps as well.
 
 use std::fmt;
 use std::fs::{self, Metadata};
@@ -38,8 +38,18 @@ impl fmt::Display for Stamp {
     }
 }
 
-/// The stamp of a DICOM series: of all files in its directory.
-pub(crate) fn series(directory: &Path) -> String {
+/// The directory with the other files of a slide that OpenSlide opens by this one: those of MIRAX
+/// are in a directory of the same name, and those of VMS and VMU beside it.
+pub(crate) fn companions(file: &Path) -> Option<PathBuf> {
+    match file.extension()?.to_str()?.to_lowercase().as_str() {
+        "mrxs" => Some(file.with_extension("")),
+        "vms" | "vmu" => file.parent().map(Path::to_owned),
+        _ => None,
+    }
+}
+
+/// The stamp of all files in a directory.
+pub(crate) fn all(directory: &Path) -> String {
     let files = fs::read_dir(directory).into_iter().flatten().flatten();
     let files = files.take(work::limits().files_beside).map(|entry| entry.path());
     hash(directory, files.collect())
