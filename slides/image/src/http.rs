@@ -32,14 +32,43 @@ pub struct HttpSource {
     /// Signs the requests.
     bucket: Option<Arc<Bucket>>,
     length: u64,
-    etag: Option<String>,
+    version: FileVersion,
     first: Vec<u8>,
 }
 
 struct Part {
     bytes: Vec<u8>,
     whole: u64,
+    version: FileVersion,
+}
+
+/// The state of the file, as a response has it (RFC 9110, section 8.8).
+#[derive(Debug, Default)]
+struct FileVersion {
     etag: Option<String>,
+    modified: Option<String>,
+}
+
+impl FileVersion {
+    fn of(headers: &HeaderMap) -> Self {
+        let header = |name: &str| headers.get(name)?.to_str().ok().map(str::to_owned);
+        Self { etag: header("etag"), modified: header("last-modified") }
+    }
+
+    /// The entity tag. A weak one does not guarantee the bytes.
+    fn strong(&self) -> Option<&str> {
+        self.etag.as_deref().filter(|etag| !etag.starts_with("W/"))
+    }
+
+    /// True if another response is about another state of the file. Servers that have copies of a
+    /// file may state different times, so these count only without a strong entity tag.
+    fn differs(&self, other: &Self) -> bool {
+        let differ = |own: &Option<String>, other: &Option<String>| {
+            own.as_ref().zip(other.as_ref()).is_some_and(|(own, other)| own != other)
+        };
+        differ(&self.etag, &other.etag)
+            || self.strong().is_none() && differ(&self.modified, &other.modified)
+    }
 }
 
 pub(crate) enum HttpFailure {
@@ -115,13 +144,12 @@ impl HttpSource {
         agent: Agent,
         bucket: Option<Arc<Bucket>>,
     ) -> Result<Option<Self>> {
-        let (etag, first) = (None, Vec::new());
-        let mut source = Self { name, url, agent, bucket, length: 0, etag, first };
+        let (version, first) = (FileVersion::default(), Vec::new());
+        let mut source = Self { name, url, agent, bucket, length: 0, version, first };
         let Some(first) = source.part(0, FIRST)? else { return Ok(None) };
         source.length = first.whole;
         source.first = first.bytes;
-        // A weak validator does not guarantee the bytes.
-        source.etag = first.etag.filter(|etag| !etag.starts_with("W/"));
+        source.version = first.version;
         Ok(Some(source))
     }
 
@@ -136,7 +164,7 @@ impl HttpSource {
         let status = response.status();
         match status.as_u16() {
             206 => {}
-            200 if self.etag.is_some() => return Err(HttpFailure::Changed),
+            200 if self.version.strong().is_some() => return Err(HttpFailure::Changed),
             412 => return Err(HttpFailure::Changed),
             200 => {
                 return Err(HttpFailure::Final(
@@ -145,16 +173,13 @@ impl HttpSource {
             }
             _ => return Err(failure(&mut response)),
         }
-        let header = |name| {
-            response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
-        };
-        let range = header("content-range").unwrap_or_default();
-        let (to, whole) = whole(&range, at, last)
+        let range = response.headers().get("content-range").and_then(|range| range.to_str().ok());
+        let range = range.unwrap_or_default();
+        let (to, whole) = whole(range, at, last)
             .ok_or_else(|| HttpFailure::Final(format!("bytes {at}-{last} came as \"{range}\"")))?;
-        let etag = header("etag");
+        let version = FileVersion::of(response.headers());
         // A server may ignore conditions.
-        let other = self.etag.is_some() && etag.is_some() && etag != self.etag;
-        if other || (self.length != 0 && whole != self.length) {
+        if self.version.differs(&version) || (self.length != 0 && whole != self.length) {
             return Err(HttpFailure::Changed);
         }
         let mut bytes = vec![0; (to - at + 1) as usize];
@@ -163,7 +188,7 @@ impl HttpSource {
             .as_reader()
             .read_exact(&mut bytes)
             .map_err(|error| HttpFailure::Passing(error.to_string()))?;
-        Ok(Part { bytes, whole, etag })
+        Ok(Part { bytes, whole, version })
     }
 
     /// The response to a request, after redirections.
@@ -199,7 +224,7 @@ impl HttpSource {
             HeaderValue::from_str(value).map_err(|error| HttpFailure::Final(error.to_string()))
         };
         headers.insert("range", fit(range)?);
-        if let Some(etag) = &self.etag {
+        if let Some(etag) = self.version.strong() {
             // S3 supports `if-match` only.
             let condition = if self.bucket.is_none() { "if-range" } else { "if-match" };
             headers.insert(condition, fit(etag)?);
@@ -340,5 +365,36 @@ impl Store for HttpStore {
         let name = format!("{}/{key}", self.name);
         let source = HttpSource::find(name, url, self.agent.clone(), self.bucket.clone())?;
         Ok(source.map(|source| Arc::new(source) as Arc<dyn Source>))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_tag_or_without_a_strong_one_another_time_is_another_file() {
+        let version = |etag: &str, modified: &str| {
+            let said = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+            FileVersion { etag: said(etag), modified: said(modified) }
+        };
+        for (own, other, differs) in [
+            (("\"a\"", "1"), ("\"a\"", "1"), false),
+            (("\"a\"", "1"), ("\"b\"", "1"), true),
+            // Of another server with the same file.
+            (("\"a\"", "1"), ("\"a\"", "2"), false),
+            (("\"a\"", "1"), ("", "2"), false),
+            (("W/\"a\"", "1"), ("W/\"a\"", "1"), false),
+            (("W/\"a\"", "1"), ("W/\"b\"", "1"), true),
+            (("W/\"a\"", "1"), ("W/\"a\"", "2"), true),
+            (("", "1"), ("", "1"), false),
+            (("", "1"), ("", "2"), true),
+            (("", ""), ("\"a\"", "1"), false),
+        ] {
+            let is_other = version(own.0, own.1).differs(&version(other.0, other.1));
+            assert_eq!(is_other, differs, "{own:?}, {other:?}");
+        }
+        assert_eq!(version("W/\"a\"", "").strong(), None);
+        assert_eq!(version("\"a\"", "").strong(), Some("\"a\""));
     }
 }

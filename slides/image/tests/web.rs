@@ -35,6 +35,9 @@ fn a_slide_on_a_web_server_is_the_same() {
 
     // Replaced by another file of the same length.
     let source = HttpSource::open(&address).unwrap();
+    let untagged = server.address("untagged/real.svs?signature=secret");
+    let untagged = HttpSource::open(&untagged).unwrap();
+    untagged.read_at(100_000, &mut [0; 10]).unwrap();
     let mut bytes = std::fs::read(&file).unwrap();
     bytes.reverse();
     std::fs::write(directory.path().join("other"), bytes).unwrap();
@@ -42,8 +45,10 @@ fn a_slide_on_a_web_server_is_the_same() {
     let other = std::fs::File::options().write(true).open(directory.path().join("other")).unwrap();
     other.set_modified(old + std::time::Duration::from_secs(60)).unwrap();
     std::fs::rename(directory.path().join("other"), &file).unwrap();
-    let error = source.read_at(100_000, &mut [0; 10]).unwrap_err().to_string();
-    assert!(error.contains("has changed") && !error.contains("secret"), "{error}");
+    for source in [source, untagged] {
+        let error = source.read_at(100_000, &mut [0; 10]).unwrap_err().to_string();
+        assert!(error.contains("has changed") && !error.contains("secret"), "{error}");
+    }
 }
 
 #[test]

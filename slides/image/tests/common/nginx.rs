@@ -8,9 +8,10 @@ use std::process::{Child, Command, Stdio};
 pub(crate) struct Nginx(Child, u16);
 
 impl Nginx {
-    /// Serves a directory; below `/whole/` without ranges. Requests below `/moved/` are redirected,
-    /// and so are those below `/plain/`, to the full address of a place without TLS; below
-    /// `/away/`, to another name of this host; and below `/around/`, in a loop.
+    /// Serves a directory; below `/whole/` without ranges, and below `/untagged/` without entity
+    /// tags. Requests below `/moved/` are redirected, and so are those below `/plain/`, to the full
+    /// address of a place without TLS; below `/away/`, to another name of this host; and below
+    /// `/around/`, in a loop.
     pub(crate) fn start(directory: &Path) -> Self {
         Self::listen(directory, "")
     }
@@ -37,6 +38,7 @@ impl Nginx {
              scgi_temp_path {root}/t5;\n\
              server {{ listen 127.0.0.1:{port} {by}; root {root};\n\
              location /whole/ {{ alias {root}/; max_ranges 0; }}\n\
+             location /untagged/ {{ alias {root}/; etag off; }}\n\
              location /broken/ {{ return 503; }}\n\
              location /moved/ {{ absolute_redirect off; rewrite ^/moved/(.*)$ /$1 redirect; }}\n\
              location /plain/ {{ rewrite ^/plain/(.*)$ http://127.0.0.1:{port}/$1 redirect; }}\n\
