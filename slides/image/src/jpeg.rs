@@ -88,27 +88,47 @@ pub(crate) fn header(jpeg: &[u8]) -> Option<JpegHeader> {
     }
 }
 
-/// True if the end of a JPEG is missing: no marker after its scans ends it. Decoders would fill in
-/// the missing part.
-pub(crate) fn is_cut(jpeg: &[u8]) -> bool {
-    !has_end(jpeg).unwrap_or(false)
+/// The missing part of a JPEG: the marker after its scans that ends it, or all scans of a component.
+/// Decoders would fill it in.
+pub(crate) fn missing(jpeg: &[u8]) -> Option<&'static str> {
+    match unscanned(jpeg) {
+        None => Some("its JPEG has no end"),
+        Some(0) => None,
+        Some(_) => Some("its JPEG lacks one of its colours"),
+    }
 }
 
-/// True if there is a scan, and an end after it; `None` if the bytes end before.
-fn has_end(jpeg: &[u8]) -> Option<bool> {
+/// Number of components of the frame without a scan; `None` if there is no scan with an end after
+/// it.
+fn unscanned(jpeg: &[u8]) -> Option<usize> {
     let (mut at, mut has_scan) = (SOI.len(), false);
+    let mut components: Vec<u8> = Vec::new();
     loop {
         at += memchr::memchr(0xff, jpeg.get(at..)?)?;
-        match *jpeg.get(at + 1)? {
-            0xd9 => return Some(has_scan),
+        let marker = *jpeg.get(at + 1)?;
+        match marker {
+            0xd9 => return has_scan.then_some(components.len()),
             // Filling before a marker.
             0xff => at += 1,
             // A byte of a scan, and markers without a length.
             0x00 | 0x01 | 0xd0..=0xd8 => at += 2,
-            marker => {
-                has_scan |= marker == 0xda;
+            _ => {
                 let length = jpeg.get(at + 2..at + 4)?.try_into().ok()?;
-                at += 2 + usize::from(u16::from_be_bytes(length));
+                let next = at + 2 + usize::from(u16::from_be_bytes(length));
+                let segment = jpeg.get(at + 4..next).unwrap_or_default();
+                match (marker, segment) {
+                    (0xc4 | 0xc8 | 0xcc, _) => {}
+                    (0xc0..=0xcf, [_, _, _, _, _, _, of @ ..]) => {
+                        components = of.chunks_exact(3).map(|component| component[0]).collect();
+                    }
+                    (0xda, [_, of @ ..]) => {
+                        let scanned = of.chunks_exact(2);
+                        components.retain(|one| scanned.clone().all(|other| other[0] != *one));
+                    }
+                    _ => {}
+                }
+                has_scan |= marker == 0xda;
+                at = next;
             }
         }
     }
@@ -163,10 +183,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_component_has_a_scan() {
+        let frame = b"\xff\xd8\xff\xc0\0\x11\x08\0\x08\0\x08\x03\x01\x11\0\x02\x11\0\x03\x11\0";
+        let scan = |components: &[u8]| {
+            let length = (6 + 2 * components.len()) as u8;
+            let of: Vec<u8> = components.iter().flat_map(|component| [*component, 0]).collect();
+            let head = [0xff, 0xda, 0, length, components.len() as u8];
+            [&head[..], &of, &[0, 63, 0, 0x55]].concat()
+        };
+        let of = |scans: &[&[u8]]| {
+            let scans: Vec<u8> = scans.iter().flat_map(|components| scan(components)).collect();
+            missing(&[&frame[..], &scans, &EOI].concat())
+        };
+        let lacks = Some("its JPEG lacks one of its colours");
+        assert_eq!(of(&[&[1, 2, 3]]), None);
+        assert_eq!(of(&[&[1], &[3], &[2], &[1]]), None);
+        assert_eq!(of(&[&[1]]), lacks);
+        assert_eq!(of(&[&[1, 2], &[2]]), lacks);
+        assert_eq!(of(&[]), Some("its JPEG has no end"));
+    }
+
+    #[test]
     fn an_end_comes_after_a_scan_and_is_in_no_segment() {
         let start = b"\xff\xd8\xff\xe1\0\x04\xff\xd9\xff\xdb\0\x04\xff\xd9";
         let scan = b"\xff\xda\0\x04\xff\xd9\x01\xff\0\xff\xd0\x02\xff\xff";
-        let of = |parts: &[&[u8]]| is_cut(&parts.concat());
+        let of = |parts: &[&[u8]]| missing(&parts.concat()).is_some();
         assert!(of(&[start]) && of(&[start, &EOI]) && of(&[start, scan]));
         assert!(!of(&[start, scan, b"\xd9"]));
         assert!(!of(&[start, scan, b"\xd9 more \xff"]));

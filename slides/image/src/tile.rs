@@ -52,8 +52,8 @@ impl StoredTile {
     /// The tile as a complete JPEG file, without decoding it; `None` if it is not stored as JPEG.
     ///
     /// # Errors
-    /// Bytes that are not a JPEG, and a JPEG of another size or without its end. Whether its data
-    /// suffice for all pixels shows only if it is decoded.
+    /// Bytes that are not a JPEG, and a JPEG that is larger, or without its end or one of its
+    /// colours. Whether its data suffice for all pixels shows only if it is decoded.
     pub fn jpeg(&self) -> Result<Option<Vec<u8>>> {
         if self.layout.codec != Codec::Jpeg {
             return Ok(None);
@@ -72,10 +72,10 @@ impl StoredTile {
             let what = format!("{components} components of {precision} bits");
             return Err(self.broken(format!("its JPEG has {what}, not {needed} of 8")));
         }
-        if jpeg::is_cut(&whole) {
-            return Err(self.broken("its JPEG has no end"));
+        match jpeg::missing(&whole) {
+            Some(what) => Err(self.broken(what)),
+            None => Ok(Some(whole)),
         }
-        Ok(Some(whole))
     }
 
     /// Decodes the tile. The memory used is bounded by `limits` and the layout, whatever the bytes
