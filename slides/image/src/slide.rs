@@ -468,6 +468,14 @@ impl Slide {
                 let tile = tile.decode(&self.limits)?;
                 let (x, y) = (column * layout.width, row * layout.height);
                 let inside = (grid.width - x, grid.height - y);
+                // Beyond the border of the level it may end.
+                if tile.width() < layout.width.min(inside.0)
+                    || tile.height() < layout.height.min(inside.1)
+                {
+                    let what = format!("it has only {} x {} pixels", tile.width(), tile.height());
+                    let tile = format!("{}: {part}, tile {column}, {row}", self.name);
+                    return Err(Error::Tile { tile, what });
+                }
                 // The ranges above ensure that the tile and the region overlap, so nothing
                 // overflows.
                 raster.paste(&tile, inside, i64::from(x) - region.x, i64::from(y) - region.y);

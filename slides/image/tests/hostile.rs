@@ -1,7 +1,7 @@
 //! Malformed and malicious files: each gives an error, within the limits.
 
 use crate::common::aperio;
-use crate::common::seeds::{Entry, LONG, SHORT, tiff};
+use crate::common::seeds::{Entry, LONG, SHORT, jpeg, tiff};
 use seekwire_slides_image::{Error, Limits, MemorySource, Region, Slide, StoredTile};
 
 fn open(bytes: Vec<u8>) -> Result<Slide, Error> {
@@ -71,6 +71,41 @@ fn pixels_that_are_black_or_white_as_readers_please_are_refused() {
     bytes[at..at + 2].copy_from_slice(&65_000_u16.to_le_bytes());
     let error = open(bytes).err().unwrap().to_string();
     assert!(error.contains("without a photometric interpretation"), "{error}");
+}
+
+#[test]
+fn a_tile_in_jpeg_that_is_too_small_is_an_error() {
+    // Tiles of 128 x 128 pixels, in which there is a JPEG of 64 x 64.
+    let of = |width: u32, height: u32| {
+        let size = [(256, LONG, 1, width), (257, LONG, 1, height)];
+        let tile = [(322, LONG, 1, 128), (323, LONG, 1, 128), (259, SHORT, 1, 7)];
+        open(tiff(&[&size[..], &tile].concat(), 0, &jpeg())).unwrap()
+    };
+    // At the border, a tile may end where the image does.
+    read(&of(64, 64)).unwrap();
+    for (width, height) in [(65, 64), (64, 65), (128, 128)] {
+        let error = read(&of(width, height)).unwrap_err().to_string();
+        assert!(error.contains("tile 0, 0: it has only 64 x 64 pixels"), "{error}");
+    }
+}
+
+#[test]
+fn a_tile_without_one_of_its_colours_is_an_error() {
+    let of = |counts: [u32; 3]| {
+        // Eleven entries come before the table of offsets.
+        let table = 8 + 2 + 12 * 11 + 4;
+        let offsets = [0, 1, 2].map(|plane| table + 24 + 4096 * plane);
+        let tables = offsets.into_iter().chain(counts).flat_map(u32::to_le_bytes);
+        let rest: Vec<u8> = tables.chain([7; 3 * 4096]).collect();
+        let planes = [(262, SHORT, 1, 2), (277, SHORT, 1, 3), (284, SHORT, 1, 2)];
+        let places = [(324, LONG, 3, table), (325, LONG, 3, table + 12)];
+        open(tiff(&[&planes[..], &places].concat(), 0, &rest)).unwrap()
+    };
+    read(&of([4096; 3])).unwrap();
+    for counts in [[4096, 4096, 0], [0, 4096, 4096]] {
+        let error = read(&of(counts)).unwrap_err().to_string();
+        assert!(error.contains("some of its samples have no bytes"), "{error}");
+    }
 }
 
 #[test]

@@ -137,6 +137,9 @@ impl Table {
         }
         if length == 0 {
             layout.codec = Codec::Absent;
+        } else if parts.clone().any(|at| self.counts[at] == 0) {
+            let what = "some of its samples have no bytes".into();
+            return Err(Error::Tile { tile: name, what });
         }
         let (mut tables, mut bytes) = (self.tables.clone(), Vec::new());
         let mut lengths = Vec::new();

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use seekwire_slides_image::{Rendering, Tile};
+use seekwire_slides_image::{Level, Rendering, Tile};
 use tokio::sync::Semaphore;
 
 use crate::byte_lru::Bounded;
@@ -213,7 +213,12 @@ impl TileCache {
             Ok(None) => None,
             Ok(Some(Ok(answer))) => {
                 Counters::add(&self.counters.decoded, 1);
-                Some(pixels(answer))
+                let pixels = TilePixels::of(answer).filter(|pixels| {
+                    open.levels.get(key.level).is_some_and(|level| covers(level, key, pixels))
+                });
+                let TileKey { level, column, row, .. } = key;
+                let what = format!("level {level}, tile {column}, {row}: it has too few pixels");
+                Some(pixels.ok_or_else(|| open.undone(&what)))
             }
             Ok(Some(Err(what))) => Some(Err(open.undone(&what))),
             Err(failure) => Some(Err(failure)),
@@ -228,6 +233,40 @@ impl TileCache {
     }
 }
 
-fn pixels(answer: Bytes) -> Decoded {
-    TilePixels::of(answer).ok_or_else(|| Failure::internal("the decoded tile has the wrong size"))
+/// True if the pixels of a tile cover its part of the level. Beyond the border they may end.
+fn covers(level: &Level, key: &TileKey, pixels: &TilePixels) -> bool {
+    let needed = |number: u32, side: u32, whole: u32| {
+        whole.saturating_sub(number.saturating_mul(side)).min(side) >> key.halvings
+    };
+    pixels.width >= needed(key.column, level.tile_width, level.width)
+        && pixels.height >= needed(key.row, level.tile_height, level.height)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tile_covers_its_part_of_the_level() {
+        let (width, height, tile_width, tile_height) = (300, 101, 256, 64);
+        let level = Level { width, height, tile_width, tile_height, downsample: 1.0 };
+        for (column, row, halvings, size, is_whole) in [
+            (0, 0, 0, (256, 64), true),
+            (0, 0, 0, (255, 64), false),
+            (0, 0, 0, (256, 63), false),
+            // At the border.
+            (1, 1, 0, (44, 37), true),
+            (1, 1, 0, (256, 36), false),
+            (1, 1, 0, (43, 64), false),
+            // The last row of pixels has no other below it.
+            (1, 1, 1, (22, 18), true),
+            (1, 1, 1, (21, 18), false),
+            (1, 1, 3, (5, 4), true),
+            (0, 1, 3, (32, 3), false),
+        ] {
+            let key = TileKey { opening: 0, level: 0, halvings, rendering: None, column, row };
+            let pixels = TilePixels { width: size.0, height: size.1, bytes: Bytes::new() };
+            assert_eq!(covers(&level, &key, &pixels), is_whole, "{key:?}: {size:?}");
+        }
+    }
 }
