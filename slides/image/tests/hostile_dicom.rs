@@ -144,6 +144,19 @@ fn frames_in_jpeg_that_end_too_early_are_errors() {
     }
 }
 
+#[test]
+fn a_frame_without_bytes_is_not_one_that_is_absent() {
+    let tile = jpeg();
+    for table in [true, false] {
+        let file = Dataset::slide().file(JPEG, &encapsulated(&[b"", &tile], table));
+        let slide = open(file).unwrap();
+        let error = read(&slide).unwrap_err();
+        assert!(matches!(error, Error::Tile { .. } | Error::Malformed { .. }), "{error}");
+        let one = slide.dicom().unwrap().instance("1.2.3").unwrap();
+        assert!(one.tile(1).and_then(|tile| tile.decode(&Limits::default())).is_err());
+    }
+}
+
 /// An RLE frame: the number of segments, their offsets, and the bytes that follow.
 fn rle(segments: u32, starts: &[u32], bytes: &[u8]) -> Vec<u8> {
     let numbers = [segments].into_iter().chain(starts.iter().copied()).chain([0; 15]).take(16);

@@ -231,11 +231,7 @@ impl Instance {
     pub fn tile(&self, number: u32) -> Result<StoredTile> {
         let bytes = self.frame(number)?;
         let name = format!("{}: frame {number}", self.name());
-        let mut layout = self.layout;
-        if bytes.is_empty() {
-            layout.codec = Codec::Absent;
-        }
-        Ok(StoredTile { name, layout, halvings: 0, tables: Bytes::new(), bytes })
+        Ok(StoredTile { name, layout: self.layout, halvings: 0, tables: Bytes::new(), bytes })
     }
 
     /// The bytes of a frame as stored. The first frame has the number 1.

@@ -297,11 +297,11 @@ impl TiledImage {
             None if self.tile_frames.is_none() || self.is_partial => {
                 return Err(Error::Tile { tile: name, what: "its instance is missing".into() });
             }
-            None => Bytes::new(),
+            None => {
+                layout.codec = Codec::Absent;
+                Bytes::new()
+            }
         };
-        if bytes.is_empty() {
-            layout.codec = Codec::Absent;
-        }
         Ok(StoredTile { name, layout, halvings: 0, tables: Bytes::new(), bytes })
     }
 }
