@@ -127,7 +127,9 @@
     });
     viewer.addHandler("update-viewport", drawScale);
     viewer.addHandler("open-failed", (event) => { message.textContent = event.message; });
-    viewer.addHandler("tile-load-failed", () => say("A part of the slide could not be read."));
+    viewer.addHandler("tile-load-failed", () => {
+        say("A part of the slide could not be read. If it was replaced, load the page again.");
+    });
     window.addEventListener("hashchange", () => {
         if (location.hash !== link) {
             if (settingsOf(new URLSearchParams(location.hash.slice(1))) !== settings) {

@@ -37,6 +37,10 @@ pub(crate) struct Open {
     pub(crate) converts: bool,
     /// Identifies the state of the file.
     pub(crate) stamp: String,
+    /// True if the stamp changes only with the slide: that of a slide in several files may change
+    /// with other files in their directory, and that of one on a web server changes each time the
+    /// slide is opened.
+    pub(crate) is_own_stamp: bool,
     /// True once the file on a web server is known to have changed.
     changed: AtomicBool,
 }
@@ -301,6 +305,9 @@ impl SlideCache {
                     | Error::LargeTiles { .. }
             ),
         };
+        let is_own_stamp = matches!(slide_location, SlideLocation::File { .. })
+            && beside(&location).is_none()
+            && Path::new(&location).is_file();
         let opened = match slide {
             Ok(slide) => Ok(Arc::new(Open {
                 converts: converts(&slide, id),
@@ -312,6 +319,7 @@ impl SlideCache {
                 location,
                 slide,
                 stamp,
+                is_own_stamp,
                 changed: AtomicBool::new(false),
             })),
             Err(error) => {

@@ -63,8 +63,11 @@ fn clients_keep_no_image_as_one_of_another_slide() {
     let get = |version: &str| service.get(&format!("/odd.tif_files/9/0_0.png?v={version}"));
     let (own, other) = (get(version), get("another-slide"));
     assert_eq!((own.status, own.header("cache-control")), (200, "public, max-age=3600"));
-    assert_eq!((other.status, other.header("cache-control")), (200, "no-store"));
-    assert_eq!(own.body, other.body);
+    // The viewer of another slide shows no part of this one.
+    assert_eq!((other.status, other.header("cache-control")), (409, "no-cache"));
+    assert_eq!(other.text(), "odd.tif: it has been replaced: load the page again\n");
+    let descriptor = |version: &str| service.get(&format!("/odd.tif.dzi?v={version}")).status;
+    assert_eq!((descriptor(version), descriptor("another-slide")), (200, 409));
 }
 
 #[test]

@@ -60,13 +60,21 @@ impl Options {
         rendering::plane(open, z, t)
     }
 
-    /// How long a response may be cached. A response to an address with the version of another
+    /// How long a response may be cached. A response to an address with another version of the
     /// slide must not be stored.
-    pub(super) fn cache(&self, app: &App, open: &Open) -> HeaderValue {
-        match self.v.as_ref().is_some_and(|wanted| *wanted != version(open)) {
-            true => HeaderValue::from_static("no-store"),
-            false => app.cache.clone(),
+    ///
+    /// # Errors
+    ///
+    /// 409 if the file has changed since: a viewer would show parts of two slides together.
+    pub(super) fn cache(&self, app: &App, open: &Open) -> Result<HeaderValue> {
+        if self.v.as_ref().is_none_or(|wanted| *wanted == version(open)) {
+            return Ok(app.cache.clone());
         }
+        if open.is_own_stamp {
+            let what = format!("{}: it has been replaced: load the page again", open.id);
+            return Err(Failure::new(StatusCode::CONFLICT, what));
+        }
+        Ok(HeaderValue::from_static("no-store"))
     }
 
     /// The requested colours, channels and plane.
@@ -102,7 +110,7 @@ impl App {
         options: &Options,
         picture: Picture,
     ) -> Result<Response> {
-        let cache = &options.cache(self, open);
+        let cache = &options.cache(self, open)?;
         let kind = picture.kind.media_type();
         let etag = response::etag(
             kind,
@@ -175,6 +183,7 @@ pub(super) async fn descriptor(
     let open = app.slides.get(id).await?;
     // Viewers add the same query to the addresses of tiles: an error is reported here already.
     options.look(&open)?;
+    options.cache(&app, &open)?;
     let text = deepzoom::descriptor(open.size(), deepzoom::side(&open.levels), ImageFormat::Jpeg);
     Ok(app.document(&open, &headers, "application/xml", text))
 }

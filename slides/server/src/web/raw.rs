@@ -46,7 +46,7 @@ pub(super) async fn tile(
             &format!("raw {level} {column} {row} {channel} {} {}", plane.z, plane.t),
         ],
     );
-    let cache = options.cache(&app, &open);
+    let cache = options.cache(&app, &open)?;
     if response::has(&headers, &etag) {
         Counters::add(&app.counters.not_modified, 1);
         return Ok(response::kept(response::not_modified(), etag, &cache));
