@@ -47,6 +47,11 @@ impl Dicom {
         self.instances.iter().map(|instance| &**instance)
     }
 
+    /// The instance of this number among [`instances`](Self::instances), from 0.
+    pub fn numbered(&self, number: usize) -> Option<&Instance> {
+        self.instances.get(number).map(|instance| &**instance)
+    }
+
     /// The instance of a UID.
     pub fn instance(&self, uid: &str) -> Option<&Instance> {
         self.instances().find(|instance| instance.uid() == uid)

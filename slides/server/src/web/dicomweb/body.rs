@@ -56,7 +56,7 @@ impl Held {
     }
 
     pub(super) fn instance(&self) -> Result<&Instance> {
-        let instance = self.open.slide.dicom().and_then(|dicom| dicom.instances().nth(self.number));
+        let instance = self.open.slide.dicom().and_then(|dicom| dicom.numbered(self.number));
         instance.ok_or_else(|| Failure::internal("the slide has another number of instances"))
     }
 }
