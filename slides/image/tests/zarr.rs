@@ -265,6 +265,29 @@ fn the_name_of_an_array_may_be_a_number() {
 }
 
 #[test]
+fn the_resolution_is_that_of_the_largest_level() {
+    let mut files = zarr_2("null", &[5; 64 * 64]);
+    let array = String::from_utf8(files["0/.zarray"].clone()).unwrap();
+    files.insert("1/.zarray".into(), array.replace("[3, 64, 100]", "[3, 32, 50]").into());
+    for channel in 0..3 {
+        files.insert(format!("1/{channel}.0.0"), vec![5; 64 * 64]);
+    }
+    let attributes = String::from_utf8(files[".zattrs"].clone()).unwrap();
+    let level = r#"{"path": "1", "coordinateTransformations": [
+        {"type": "scale", "scale": [1.0, 1.0, 1.0]}]}"#;
+    let (start, end) = (r#""datasets": ["#, r#"[1.0, 0.5, 0.5]}]}]"#);
+    let first = attributes.replace(start, &format!("{start}{level}, "));
+    let last = attributes.replace(end, &format!("[1.0, 0.5, 0.5]}}]}}, {level}]"));
+    for attributes in [first, last] {
+        files.insert(".zattrs".into(), attributes.into());
+        let store = Memory(files.clone());
+        let slide = Slide::from_store(store, Limits::default()).unwrap();
+        let levels: Vec<u32> = slide.levels().iter().map(|level| level.width).collect();
+        assert_eq!((levels, slide.microns_per_pixel()), (vec![100, 50], Some((0.5, 0.5))));
+    }
+}
+
+#[test]
 fn a_name_does_not_lead_out_of_the_directory() {
     let directory = tempfile::tempdir().unwrap();
     let inside = directory.path().join("inside.zarr");

@@ -169,11 +169,17 @@ fn levels(
         Some(array) => Look::new(&**store, axes, array, omero.as_ref())?,
         None => return Ok(()),
     };
+    let mut largest = (0, &image.datasets[0]);
     for dataset in &image.datasets {
         let path = path(dataset);
         let array = first.take().map_or_else(|| open(&path), Ok)?;
         match look.grid(store, limits, &path, array)? {
-            Ok(grid) => parts.levels.push(grid),
+            Ok(grid) => {
+                if grid.width > largest.0 {
+                    largest = (grid.width, dataset);
+                }
+                parts.levels.push(grid);
+            }
             Err(why) => parts.not_shown(NOT_SHOWN, &why),
         }
     }
@@ -187,8 +193,8 @@ fn levels(
             Axis::Full { unit, .. } => in_microns(unit.as_deref()?)?,
             Axis::Name(_) => return None,
         };
-        let first = &image.datasets[0].coordinate_transformations;
-        let scales = first.iter().chain(&image.coordinate_transformations);
+        let own = &largest.1.coordinate_transformations;
+        let scales = own.iter().chain(&image.coordinate_transformations);
         let scales = scales.filter_map(|step| step.scale.as_ref()?.get(axis));
         Some(unit * scales.copied().reduce(|one, other| one * other)?)
     };
