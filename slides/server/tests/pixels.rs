@@ -305,6 +305,12 @@ fn colours_are_converted_or_the_profile_is_sent_along() {
     assert_eq!(embedded.pixels(), raw);
     assert!(embedded.body.windows(4).any(|bytes| bytes == b"iCCP"));
 
+    // The canonical address returns the same colours.
+    for query in ["", "?icc=raw", "?icc=embed"] {
+        let link = service.get(&format!("{full}{query}")).header("link").to_owned();
+        assert!(link.contains(&format!("/default.png{query}>;rel=\"canonical\"")), "{link}");
+    }
+
     // A stored tile is in the stored colours.
     let tile = "/wide.tif_files/9/1_0.jpg";
     assert_eq!(service.get(tile).status, 200);

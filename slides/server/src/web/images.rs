@@ -300,12 +300,23 @@ pub(super) async fn iiif_image(
     let links = format!(
         "<{id}/{}{}>;rel=\"canonical\",<{}>;rel=\"profile\"",
         request.canonical(),
-        rendering::query(&open, look.rendering.as_deref()),
+        canonical_query(&open, &look),
         version.profile()
     );
     let picture = request.picture(&look);
     let image = app.image(&open, &headers, &options, picture).await?;
     Ok(response::linked(image, &links))
+}
+
+/// The query of the canonical address: what is not the default, and so shows in the image.
+fn canonical_query(open: &Open, look: &Appearance) -> String {
+    let query = rendering::query(open, look.rendering.as_deref());
+    let and = if query.is_empty() { '?' } else { '&' };
+    match look.colours {
+        ColourMode::Raw if open.converts => format!("{query}{and}icc=raw"),
+        ColourMode::Embedded => format!("{query}{and}icc=embed"),
+        ColourMode::Raw | ColourMode::Srgb => query,
+    }
 }
 
 /// Pixels of the longer side of a thumbnail, unless the client chooses.
