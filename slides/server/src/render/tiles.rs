@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
 use seekwire_slides_image::{Level, Rendering, Tile};
 use tokio::sync::Semaphore;
 
@@ -265,7 +264,7 @@ mod tests {
             (0, 1, 3, (32, 3), false),
         ] {
             let key = TileKey { opening: 0, level: 0, halvings, rendering: None, column, row };
-            let pixels = TilePixels { width: size.0, height: size.1, bytes: Bytes::new() };
+            let pixels = TilePixels { width: size.0, height: size.1, bytes: Default::default() };
             assert_eq!(covers(&level, &key, &pixels), is_whole, "{key:?}: {size:?}");
         }
     }
