@@ -506,6 +506,34 @@ fn detached_machines_go_on_by_tcp_with_nothing_lost() {
 }
 
 #[test]
+fn connections_of_a_machine_whose_half_a_copy_of_it_attaches_go_on_by_tcp() {
+    let machines = Machines::new(16 << 20);
+    let mut ends = machines.connected();
+    assert_eq!(machines.carriers(Side::Near), [RING.map(String::from)]);
+    // The copy has no locks of the original.
+    let (links, state) = (machines.stage.path("links.copy"), machines.path(Side::Near, "state"));
+    let copied = machines.stage.path("state.copy").display().to_string();
+    let map = machines.map(Side::Near).replace(&state.display().to_string(), &copied);
+    fs::write(&links, map).expect("room for a map");
+    let mut attach = machines.plain_command(Side::Near, seekwire());
+    attach.env("SEEKWIRE_LINKS", links).args(["vm", "attach"]);
+    machines.run(Side::Near, &mut attach).success();
+    // The other machine sees no sign of life meanwhile, and so looks for the cause.
+    for _ in 0..50 {
+        assert_eq!(ends.server.ask("send 2000"), "ok");
+    }
+    assert_eq!(ends.client.ask("recv 100000"), "ok");
+    for _ in 0..20 {
+        ends.pass(3000);
+    }
+    for side in MACHINES {
+        let carriers = machines.carriers(side);
+        assert_eq!(carriers[0][..2], ["tcp", "tcp"], "{side:?}: {carriers:?}");
+    }
+    ends.finish();
+}
+
+#[test]
 fn processes_whose_connections_are_closed_leave_a_detached_link() {
     let machines = Machines::new(16 << 20);
     let mut ends = machines.connected();

@@ -140,9 +140,9 @@ impl DataPath {
         Self { remote: Some(remote), ..Self::new(ring, held, 0) }
     }
 
-    /// Whether the machine at the other end has started anew since both ends joined. Its kernel
-    /// resets the connection; a caller that knows it earlier must not read that memory.
-    pub(super) fn machine_is_gone(&self) -> bool {
+    /// Whether the other half has another owner than when both ends joined: its machine has started
+    /// anew, or another one was started from the same disk.
+    pub(super) fn has_lost_machine(&self) -> bool {
         self.remote.as_ref().is_some_and(|remote| {
             remote.far.link.peer().is_none_or(|machine| machine.token != remote.other.token)
         })

@@ -146,7 +146,6 @@ impl Connection {
         }
     }
 
-    /// Both directions go on by TCP, which wakes all sleepers.
     #[cold]
     fn leave_for_lost_wake_channel(&self, data_path: &DataPath) {
         let reason =
@@ -156,6 +155,12 @@ impl Connection {
             self.fd().raw()
         );
         data_path.note_lost_wake_channel();
+        self.leave_other_machine(data_path, reason);
+    }
+
+    /// Both directions go on by TCP, which wakes all sleepers.
+    #[cold]
+    pub(super) fn leave_other_machine(&self, data_path: &DataPath, reason: Reason) {
         data_path.ring.queue.set_tcp_only();
         self.set_reason(Some(reason));
         if data_path.ring.queue.unsent() > 0 {

@@ -104,7 +104,7 @@ impl Connection {
                 data_path.ring.queue.fork_arrived(pid);
                 // A child that has not inherited the other machine's memory must not go on: words
                 // that it shares with the parent would report bytes that nobody ever sees.
-                if fork::has_lost_memory() && data_path.machine_is_gone() {
+                if fork::has_lost_memory() && data_path.has_lost_machine() {
                     data_path.broken.store(VIOLATED, Ordering::Relaxed);
                 }
             }

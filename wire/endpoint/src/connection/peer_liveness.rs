@@ -11,7 +11,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use seekwire_protocol::Carrier;
+use seekwire_protocol::{Carrier, Reason};
 use seekwire_transport::Errno;
 use seekwire_transport::mem::{Own, Peer};
 use seekwire_transport::queue::{Rx, Tx, Violation};
@@ -428,11 +428,12 @@ impl Connection {
     /// ESTALE if the number no longer stands for the socket.
     #[cold]
     pub(super) fn check_peer(&self, data_path: &DataPath) -> Result<(), Errno> {
-        if data_path.machine_is_gone() {
-            data_path.peer_is_gone();
+        self.look_after(data_path);
+        if data_path.is_sound() && data_path.has_lost_machine() {
+            // If the other machine has started anew, its kernel answers with a reset.
+            self.leave_other_machine(data_path, Reason::NoLink);
             return Ok(());
         }
-        self.look_after(data_path);
         let hangup = Events { hangup: true, ..Events::default() };
         let Ok(events) = poll::look(self.fd(), hangup) else { return Ok(()) };
         if !(events.hangup || events.dead) {
