@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
-use rustix::fd::AsFd;
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fd::{AsFd, AsRawFd};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::process::Gid;
 use seekwire_transport::sys::fd::LibraryFd;
 use seekwire_transport::sys::file;
@@ -42,14 +42,36 @@ pub(crate) fn give_access_at(path: &Path, access: Access) -> io::Result<()> {
     std::fs::set_permissions(path, Permissions::from_mode(access.mode & 0o777))
 }
 
+/// Sets the group and mode of a socket in a directory to which other machines may write: they could
+/// put a link to another file of this one in its place.
+pub(crate) fn give_access_to_socket(path: &Path, access: Access) -> io::Result<()> {
+    let socket = file::open(path, OFlags::PATH.union(OFlags::NOFOLLOW), 0)?;
+    let metadata = rustix::fs::fstat(&socket)?;
+    if FileType::from_raw_mode(metadata.st_mode) != FileType::Socket {
+        return Err(io::Error::other("another file has taken the place of the socket"));
+    }
+    if let Some(group) = access.group {
+        let group = Some(group_id(group)?);
+        rustix::fs::chownat(&socket, c"", None, group, AtFlags::EMPTY_PATH)?;
+    }
+    // fchmod(2) refuses such a descriptor.
+    let path = format!("/proc/self/fd/{}", socket.as_fd().as_raw_fd());
+    Ok(rustix::fs::chmod(path, Mode::from_raw_mode(access.mode & 0o777))?)
+}
+
+fn group_id(group: u32) -> io::Result<Gid> {
+    if group == u32::MAX {
+        Err(io::ErrorKind::InvalidInput.into())
+    } else {
+        Ok(Gid::from_raw(group))
+    }
+}
+
 /// Sets the group and mode of a file.
 pub(crate) fn give_access(file: impl AsFd, access: Access) -> io::Result<()> {
     let file = file.as_fd();
     if let Some(group) = access.group {
-        if group == u32::MAX {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        rustix::fs::fchown(file, None, Some(Gid::from_raw(group)))?;
+        rustix::fs::fchown(file, None, Some(group_id(group)?))?;
     }
     Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(access.mode & 0o777))?)
 }
@@ -75,4 +97,34 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], access: Access) -> io::Result<(
         let _ = rustix::fs::unlink(&new);
     }
     written
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+
+    #[test]
+    fn a_file_in_the_place_of_a_socket_keeps_its_mode() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let access = Access { mode: 0o666, group: Some(rustix::process::getegid().as_raw()) };
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let _socket = UnixDatagram::bind(&path).unwrap();
+        give_access_to_socket(&path, access).unwrap();
+        assert_eq!(mode(&path), 0o666);
+
+        let secret = directory.path().join("secret");
+        fs::write(&secret, "").unwrap();
+        fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&secret, &path).unwrap();
+        assert!(give_access_to_socket(&path, access).is_err());
+        fs::remove_file(&path).unwrap();
+        fs::hard_link(&secret, &path).unwrap();
+        assert!(give_access_to_socket(&path, access).is_err());
+        assert_eq!(mode(&secret), 0o600);
+    }
 }

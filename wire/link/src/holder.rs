@@ -22,7 +22,7 @@ use seekwire_transport::sys::fd::{LibraryFd, PrivateFd};
 use seekwire_transport::sys::poll::{self, Deadline, Events};
 use seekwire_transport::sys::unix::{self, Channel, DatagramSocket};
 
-use crate::access::{Access, give_access_at};
+use crate::access::{Access, give_access_to_socket};
 
 /// Bytes of an answer.
 const ANSWER: usize = 24;
@@ -162,7 +162,7 @@ pub(crate) fn listen(
         Err(error) => return Err(error.into()),
     }
     let socket = DatagramSocket::bind(path)?;
-    give_access_at(path, access)?;
+    give_access_to_socket(path, access)?;
     let mut bytes = [0; ANSWER];
     for (at, word) in bytes.chunks_exact_mut(8).zip(answer) {
         at.copy_from_slice(&word.to_ne_bytes());
