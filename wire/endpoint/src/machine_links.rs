@@ -64,6 +64,7 @@ struct LinkCache {
 /// The addresses that an agent has found for a link.
 #[derive(Default)]
 struct PeerCache {
+    /// `None` if there was no file that could be read.
     version: Version,
     peers: Option<Peers>,
 }
@@ -173,6 +174,12 @@ fn is_behind_a_link(address: IpAddr) -> bool {
 }
 
 impl PeerCache {
+    /// A file that cannot be read, for example without free descriptors, is read again later.
+    fn of(version: Version, read: impl FnOnce() -> Option<Peers>) -> Self {
+        let peers = version.and_then(|_| read());
+        Self { version: version.filter(|_| peers.is_some()), peers }
+    }
+
     fn has(&self, address: IpAddr) -> bool {
         self.peers.as_ref().is_some_and(|peers| peers.addresses.binary_search(&address).is_ok())
     }
@@ -197,8 +204,7 @@ impl LinkCache {
             let version = self::version(&Peers::path(link, self.map.state()));
             let cached = self.peers.entry(link.name.clone()).or_default();
             if version != cached.version {
-                let peers = version.and_then(|_| Peers::read(link, self.map.state()));
-                *cached = PeerCache { version, peers };
+                *cached = PeerCache::of(version, || Peers::read(link, self.map.state()));
             }
         }
     }

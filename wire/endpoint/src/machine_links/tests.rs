@@ -28,6 +28,16 @@ fn connect_to(port: u16, words: &[u8]) -> PrivateFd {
 }
 
 #[test]
+fn findings_of_an_agent_that_could_not_be_read_are_read_again() {
+    let version = Some((1, 2, 3, 4));
+    assert_eq!(PeerCache::of(version, || None).version, None);
+    let peers = || Some(Peers { own: 1, peer: 2, addresses: vec![HERE] });
+    let read = PeerCache::of(version, peers);
+    assert_eq!((read.version, read.has(HERE)), (version, true));
+    assert!(PeerCache::of(None, peers).peers.is_none());
+}
+
+#[test]
 fn a_wake_channel_reaches_the_entry_that_it_names_and_no_other() {
     let _alone = alone();
     let port = port_at(HERE, namespace()).unwrap();
