@@ -132,8 +132,8 @@ impl Findings {
         match done {
             Ok(()) => _ = self.written.insert(link.name.clone(), peers),
             Err(error) => {
-                // Tried again at the next change. Without the removal, programs would believe the
-                // old content until then.
+                // Tried again with the next question. Without the removal, programs would believe
+                // the old content until then.
                 let _ = Peers::remove(link, &self.state);
                 self.written.remove(&link.name);
                 let path = Peers::path(link, &self.state);
@@ -209,6 +209,18 @@ mod tests {
         assert_eq!(read(&findings, "a"), [] as [IpAddr; 0]);
         findings.set("a", peers(&["10.0.0.2"]));
         assert_eq!(read(&findings, "a"), [] as [IpAddr; 0]);
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_written_is_written_when_its_addresses_are_set_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = directory.path().join("state");
+        let mut findings = Findings::new(map(&state, ""));
+        findings.set("a", peers(&["10.0.0.2"]));
+        assert_eq!(read(&findings, "a"), [] as [IpAddr; 0]);
+        std::fs::create_dir(&state).unwrap();
+        findings.set("a", peers(&["10.0.0.2"]));
+        assert_eq!(read(&findings, "a"), [ip("10.0.0.2")]);
     }
 
     #[test]

@@ -145,7 +145,8 @@ impl Work {
         let due = open.due(now);
         let learned = due.and_then(|address| open.prove(address));
         let proved = open.proved();
-        if open.proved != proved {
+        // With each question, since a file may not have been written the last time.
+        if open.proved != proved || due.is_some() {
             lock(&self.agent.findings).set(&self.definition.name, proved.clone());
             open.proved = proved;
         }
