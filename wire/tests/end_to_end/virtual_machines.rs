@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
 use crate::harness::{Finished, Mode, Stage, perhaps_installed, python, seekwire};
@@ -203,6 +204,9 @@ fn edits_at_the_same_time_lose_none_and_leave_nothing_behind() {
     let mut machine = Machine::new(&stage, "one", "");
     machine.map = stage.path("symbolic");
     symlink(&file, &machine.map).expect("a symbolic link");
+    // Every user who may read the map could lock it.
+    let locked = File::open(&file).expect("a map");
+    flock(&locked, FlockOperation::LockExclusive).expect("a lock");
     let editors: Vec<_> = (1..=12)
         .map(|last| {
             let address = format!("10.0.0.{last}");

@@ -4,10 +4,11 @@
 //! The file is replaced by one that is complete, so a reader finds the old map or the new one. A
 //! text that is not a valid map is never written.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
-use std::os::unix::fs::{MetadataExt, fchown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -75,12 +76,13 @@ pub(super) fn remove(address: IpAddr) -> Result<()> {
     Ok(())
 }
 
-/// The file as it is, locked against other edits.
+/// The file as it is, while nobody else edits it.
 struct Original {
     path: PathBuf,
     file: File,
     text: String,
     map: Map,
+    _lock: Lock,
 }
 
 impl Original {
@@ -94,11 +96,13 @@ impl Original {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other.with_context(cannot_read)?,
         };
-        let mut file = locked(&resolved).with_context(cannot_read)?;
+        let lock = Lock::of(&resolved)
+            .with_context(|| format!("cannot lock {} against other edits", path.display()))?;
+        let mut file = File::open(&resolved).with_context(cannot_read)?;
         let mut text = String::new();
         file.read_to_string(&mut text).with_context(cannot_read)?;
         let map = Map::parse(&text)?;
-        Ok(Some(Self { path: resolved, file, text, map }))
+        Ok(Some(Self { path: resolved, file, text, map, _lock: lock }))
     }
 
     fn replace(&self, text: &str) -> Result<()> {
@@ -121,22 +125,41 @@ impl Original {
     }
 }
 
-/// Opens the file of this name, and locks it against other edits until it is closed.
-fn locked(path: &Path) -> io::Result<File> {
-    loop {
-        let file = File::open(path)?;
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            seekwire_program::tell(format_args!(
-                "seekwire: waits for another process that has {} locked",
-                path.display()
-            ));
-            flock(&file, FlockOperation::LockExclusive)?;
+/// A locked file beside the map, until this is dropped. Only its owner can open it: a user who may
+/// only read the map cannot keep it locked.
+struct Lock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Lock {
+    fn of(map: &Path) -> io::Result<Self> {
+        let mut name = OsString::from(".");
+        name.extend([map.file_name().unwrap_or_default(), ".lock".as_ref()]);
+        let path = map.with_file_name(name);
+        loop {
+            let file =
+                File::options().write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+            if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+                seekwire_program::tell(format_args!(
+                    "seekwire: waits for another process that has {} locked",
+                    path.display()
+                ));
+                flock(&file, FlockOperation::LockExclusive)?;
+            }
+            // The process that had it locked has removed it.
+            let held = file.metadata()?;
+            if fs::metadata(&path).is_ok_and(|named| named.ino() == held.ino()) {
+                return Ok(Self { path, _file: file });
+            }
         }
-        // A process that had it locked may have replaced it.
-        let (held, named) = (file.metadata()?, fs::metadata(path)?);
-        if (held.dev(), held.ino()) == (named.dev(), named.ino()) {
-            return Ok(file);
-        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // One that stays is used the next time.
+        let _ = fs::remove_file(&self.path);
     }
 }
 
