@@ -1,8 +1,8 @@
 //! Runs a program as a child, so that it looks as if this process had become the program.
 //!
-//! The child stays in this process's group. So the terminal sends ^C, ^Z and hang-ups to both, and
-//! only what others send to this process alone is passed on. When the program stops, this process
-//! stops in the same way, for the shell to see; when it ends, [`end_like`] ends in the same way.
+//! The child stays in this process's group. So the terminal sends ^C and ^Z to both, and only what
+//! reaches this process alone is passed on. When the program stops, this process stops in the same
+//! way, for the shell to see; when it ends, [`end_like`] ends in the same way.
 //!
 //! A signal that is sent to the whole group (`kill %1` of a shell) reaches the program twice, since
 //! the kernel does not tell this process who else got it. SIGKILL reaches only this process.
@@ -17,11 +17,14 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus};
 
-use nix::libc::{SI_QUEUE, SI_TKILL, SI_USER, signalfd_siginfo};
+use nix::libc::{
+    SI_QUEUE, SI_TKILL, SI_USER, SIGALRM, SIGCONT, SIGHUP, SIGPROF, SIGVTALRM, signalfd_siginfo,
+};
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags};
-use nix::sys::signal::{self, SigSet, SigmaskHow, Signal};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::process::{self, DumpableBehavior, Pid, WaitOptions, WaitStatus};
+use seekwire_transport::sys::signal;
 
 use crate::proc;
 
@@ -108,15 +111,28 @@ fn texts(words: impl Iterator<Item = OsString>) -> io::Result<Vec<CString>> {
     words.map(|word| Ok(CString::new(word.into_vec())?)).collect()
 }
 
-/// Sends the program a signal that another process has sent to this one. The kernel's own come from
-/// the terminal, and also reach the program.
+/// Sends the program a signal that has reached only this process.
 fn pass_on(signal: &signalfd_siginfo, program: Pid) {
-    let is_from_process = [SI_USER, SI_QUEUE, SI_TKILL].contains(&signal.ssi_code);
     let is_from_program = signal.ssi_pid == program.as_raw_nonzero().get().unsigned_abs();
-    let named = process::Signal::from_named_raw(signal.ssi_signo as i32);
-    if let Some(signal) = named.filter(|_| is_from_process && !is_from_program) {
+    let number = signal.ssi_signo as i32;
+    let is_for_this_one = match signal.ssi_code {
+        SI_USER | SI_QUEUE | SI_TKILL => !is_from_program,
+        _ => is_only_for_this_one(number),
+    };
+    if is_for_this_one {
         // It may have ended; then its end is reported next.
-        let _ = process::kill_process(program, signal);
+        let _ = signal::send(program, number);
+    }
+}
+
+/// Whether the kernel sends a signal of its own to this process alone. Those of a terminal usually
+/// reach the program as well, but a hang-up reaches only the process that leads the session
+/// (`ssh -t HOST seekwire run ...`). A child does not inherit the timers of its parent.
+fn is_only_for_this_one(signal: i32) -> bool {
+    match signal {
+        SIGHUP | SIGCONT => process::getsid(None).is_ok_and(|leader| leader == process::getpid()),
+        SIGALRM | SIGVTALRM | SIGPROF => true,
+        _ => false,
     }
 }
 
@@ -129,7 +145,7 @@ fn stop_by(signal: Signal) {
     let mut alone = SigSet::empty();
     alone.add(signal);
     // The signal waits until it is no longer blocked. SIGSTOP cannot be blocked.
-    let _ = signal::raise(signal);
+    let _ = raise(signal);
     let _ = alone.thread_unblock();
     let _ = alone.thread_block();
 }

@@ -3,7 +3,9 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
+use nix::libc::SIGRTMIN;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
+use seekwire_transport::sys::signal;
 
 use crate::harness::{Finished, Mode, Stage, python, seekwire, source};
 
@@ -118,14 +120,15 @@ fn a_killed_child_is_said_to_have_no_counters() {
 #[test]
 fn signals_reach_the_program() {
     let stage = Stage::new(Mode::Accelerated);
-    // Blocked until they are waited for: neither comes too early.
+    // Blocked until they are waited for: none comes too early.
     let script = "\
 import signal, sys
-both = {signal.SIGUSR1, signal.SIGTERM}
-signal.pthread_sigmask(signal.SIG_BLOCK, both)
+all = {signal.SIGUSR1, signal.SIGTERM, signal.SIGRTMIN + 3}
+signal.pthread_sigmask(signal.SIG_BLOCK, all)
 print('ready', flush=True)
-print(signal.sigwait(both).name, flush=True)
-print(signal.sigwait(both).name, flush=True)
+print(signal.sigwait(all).name, flush=True)
+print(signal.sigwait(all) - signal.SIGRTMIN, flush=True)
+print(signal.sigwait(all).name, flush=True)
 sys.exit(3)";
     let python = python();
     let python = python.to_str().expect("text");
@@ -133,6 +136,9 @@ sys.exit(3)";
     assert_eq!(program.line(), "ready");
     program.signal(Signal::USR1);
     assert_eq!(program.line(), "SIGUSR1");
+    let pid = Pid::from_raw(program.pid() as i32).expect("a process");
+    signal::send(pid, SIGRTMIN() + 3).expect("it runs");
+    assert_eq!(program.line(), "3");
     let finished = program.stop(Signal::TERM);
     assert_eq!(finished.status.code(), Some(3));
     assert_eq!(finished.stdout, "SIGTERM\n");
@@ -153,16 +159,27 @@ fn a_program_that_stops_stops_the_command() {
     assert_eq!(program.finish().status.code(), Some(5));
 }
 
+/// `seekwire run` at a terminal.
+fn at_terminal(stage: &Stage, answers: &str, words: &[&str]) -> String {
+    let mut command = stage.plain_command(python());
+    command.env("SEEKWIRE_DIR", stage.path("registry"));
+    command.arg(source("terminal.py")).arg(answers).arg(seekwire()).arg("run").args(words);
+    stage.run(&mut command).success()
+}
+
+#[test]
+fn the_end_of_a_terminal_ends_the_program_that_it_was_opened_for() {
+    let stage = Stage::new(Mode::Accelerated);
+    let script = "echo ready; exec sleep 1000";
+    let said = at_terminal(&stage, r#"[["ready", null]]"#, &["sh", "-c", script]);
+    assert!(said.ends_with("ended: -1\n"), "{said}");
+}
+
 #[test]
 fn at_a_terminal_the_summary_is_the_default_and_keys_reach_the_program_once() {
     let stage = Stage::new(Mode::Accelerated);
     let python = python();
-    let terminal = |answers: &str, words: &[&str]| {
-        let mut command = stage.plain_command(&python);
-        command.env("SEEKWIRE_DIR", stage.path("registry"));
-        command.arg(source("terminal.py")).arg(answers).arg(seekwire()).arg("run").args(words);
-        stage.run(&mut command).success()
-    };
+    let terminal = |answers: &str, words: &[&str]| at_terminal(&stage, answers, words);
     // Blocked until it is waited for: it comes neither too early, nor to a child before its exec.
     let script = "\
 import signal, sys

@@ -2,8 +2,8 @@
 
 usage: terminal.py ANSWERS PROGRAM [ARGUMENT...]
 
-ANSWERS is a list in JSON of [text, key]: when the text has appeared on the terminal, the key is typed. Prints everything
-that appears, then how the program has ended.
+ANSWERS is a list in JSON of [text, key]: when the text has appeared on the terminal, the key is typed. If the key is null,
+the terminal is closed. Prints everything that appears, then how the program has ended.
 """
 
 import json
@@ -16,7 +16,8 @@ pid, terminal = pty.fork()
 if pid == 0:
     os.execvp(sys.argv[2], sys.argv[2:])
 text = ""
-while True:
+is_open = True
+while is_open:
     try:
         piece = os.read(terminal, 4096)
     except OSError:
@@ -26,6 +27,11 @@ while True:
         break
     text += piece.decode()
     while answers and answers[0][0] in text:
-        os.write(terminal, answers.pop(0)[1].encode())
+        key = answers.pop(0)[1]
+        if key is None:
+            os.close(terminal)
+            is_open = False
+        else:
+            os.write(terminal, key.encode())
 print(text.replace("\r\n", "\n"))
 print("ended:", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))

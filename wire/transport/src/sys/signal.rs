@@ -8,6 +8,8 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use rustix::process::Pid;
+
 use super::call;
 use crate::Errno;
 
@@ -100,6 +102,16 @@ pub(super) fn raise(signal: i32) {
     let arguments = [process as usize, thread as usize, signal as usize, 0, 0, 0];
     // SAFETY: a process may send itself any signal.
     let _ = unsafe { call(libc::SYS_tgkill, arguments) };
+}
+
+/// kill(2), also for a signal without a name, such as a real-time signal.
+///
+/// # Errors
+/// Those of kill(2).
+pub fn send(process: Pid, signal: i32) -> Result<(), Errno> {
+    let process = process.as_raw_nonzero().get();
+    // SAFETY: the call touches no memory.
+    unsafe { call(libc::SYS_kill, [process as usize, signal as usize, 0, 0, 0, 0]) }.map(drop)
 }
 
 /// Runs code that no handler of this thread interrupts.
