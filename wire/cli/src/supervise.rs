@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::env;
-use std::ffi::{CString, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -17,6 +17,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus};
 
+use nix::errno::Errno;
 use nix::libc::{
     SI_QUEUE, SI_TKILL, SI_USER, SIGALRM, SIGCONT, SIGHUP, SIGPROF, SIGVTALRM, signalfd_siginfo,
 };
@@ -76,6 +77,8 @@ pub(crate) fn run(command: &Command, words: &[OsString]) -> io::Result<Ended> {
     }
 }
 
+const SHELL: &str = "/bin/sh";
+
 /// [`Command::spawn`] lets the program inherit the mask of this thread; this gives it another one.
 fn spawn(command: &Command, words: &[OsString], mask: &SigSet) -> io::Result<Pid> {
     let mut environment: BTreeMap<OsString, OsString> = env::vars_os().collect();
@@ -97,14 +100,20 @@ fn spawn(command: &Command, words: &[OsString], mask: &SigSet) -> io::Result<Pid
     attributes.set_flags(
         PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK | PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF,
     )?;
-    let program = nix::spawn::posix_spawn(
-        Path::new(command.get_program()),
-        &PosixSpawnFileActions::init()?,
-        &attributes,
-        &texts(words.iter().cloned())?,
-        &texts(environment)?,
-    )?;
-    Ok(Pid::from_raw(program.as_raw()).expect("a started program has a number"))
+    let (actions, environment) = (PosixSpawnFileActions::init()?, texts(environment)?);
+    let start = |program: &OsStr, words: Vec<CString>| {
+        nix::spawn::posix_spawn(Path::new(program), &actions, &attributes, &words, &environment)
+    };
+    let program = command.get_program();
+    let started = match start(program, texts(words.iter().cloned())?) {
+        // A script without a `#!` line, for which execvp(3) starts the shell.
+        Err(Errno::ENOEXEC) => {
+            let script = [SHELL.into(), program.to_owned()].into_iter();
+            start(SHELL.as_ref(), texts(script.chain(words.iter().skip(1).cloned()))?)
+        }
+        started => started,
+    };
+    Ok(Pid::from_raw(started?.as_raw()).expect("a started program has a number"))
 }
 
 fn texts(words: impl Iterator<Item = OsString>) -> io::Result<Vec<CString>> {

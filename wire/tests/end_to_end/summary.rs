@@ -1,5 +1,7 @@
 //! The summary of `seekwire run`, and the command that waits for its program to print it.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
@@ -90,6 +92,12 @@ fn the_program_ends_the_command_as_itself() {
         assert_eq!(finished.status.signal(), Some(signal.as_raw()), "{}", finished.stderr);
         assert!(finished.stderr.contains("wrote no counters"), "{}", finished.stderr);
     }
+    // The shell runs a script without a `#!` line, as it does without a summary.
+    let script = stage.path("script");
+    fs::write(&script, "exit $1\n").expect("room for a script");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("an own file");
+    let finished = stage.run(&mut summed_up(&stage, script.to_str().expect("text"), &["6"]));
+    assert_eq!(finished.status.code(), Some(6), "{}", finished.stderr);
     let missing = stage.run(&mut summed_up(&stage, "no-such-program", &[]));
     assert_eq!(missing.status.code(), Some(127));
 }
