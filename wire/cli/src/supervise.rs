@@ -165,9 +165,12 @@ pub(crate) fn end_like(status: ExitStatus) -> ExitCode {
     let Some(signal) = status.signal() else {
         return ExitCode::from(status.code().unwrap_or_default() as u8);
     };
-    // The program has left its core file, and nobody needs that of this process.
-    let _ = process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    let _ = signal_hook::low_level::emulate_default_handler(signal);
-    // A real-time signal. Shells report it so.
+    // The first process of a container ignores a signal that it sends itself.
+    if !process::getpid().is_init() {
+        // The program has left its core file, and nobody needs that of this process.
+        let _ = process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+        let _ = signal_hook::low_level::emulate_default_handler(signal);
+    }
+    // Shells also report a real-time signal in this way.
     ExitCode::from(128 + signal as u8)
 }

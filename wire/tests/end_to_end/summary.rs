@@ -103,6 +103,16 @@ fn the_program_ends_the_command_as_itself() {
 }
 
 #[test]
+fn in_a_container_the_status_says_which_signal_has_ended_the_program() {
+    let stage = Stage::new(Mode::Accelerated);
+    let run = summed_up(&stage, "sh", &["-c", "kill -TERM $$"]);
+    let mut command = stage.plain_command("unshare");
+    command.args(["--pid", "--fork"]).arg(run.get_program()).args(run.get_args());
+    let finished = stage.run(&mut command);
+    assert_eq!(finished.status.code(), Some(128 + Signal::TERM.as_raw()), "{}", finished.stderr);
+}
+
+#[test]
 fn a_killed_child_is_said_to_have_no_counters() {
     let stage = Stage::new(Mode::Accelerated);
     let (server, port) = stage.serve_printing_port(&mut stage.script("echo_server.py", &["epoll"]));
