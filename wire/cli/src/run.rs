@@ -18,7 +18,7 @@ use crate::executable::{self, Unrunnable};
 use crate::summary::{self, Summary};
 use crate::{probe, registry, supervise, unknown_variables};
 
-/// The exit status for options that cannot be parsed.
+/// The exit status for options that cannot be obeyed.
 const USAGE: u8 = 2;
 const DIR: &str = "SEEKWIRE_DIR";
 // The exit statuses of env(1) and of the shells.
@@ -31,7 +31,7 @@ const NOT_FOUND: u8 = 127;
 pub(crate) fn run(options: &arguments::RunArguments) -> ExitCode {
     let variables = match variables(options) {
         Ok(variables) => variables,
-        Err(error) => return fail(OWN_FAILURE, &format!("{error:#}")),
+        Err(error) => return fail(USAGE, &format!("{error:#}")),
     };
     let complaints = complaints(&variables);
     if !complaints.is_empty() {

@@ -20,6 +20,7 @@ fn exit_status_is_the_programs() {
     assert_eq!(status(&["no-such-program-here"]), Some(127));
     assert_eq!(status(&["/"]), Some(126));
     assert_eq!(status(&["--no-such-option", "true"]), Some(2));
+    assert_eq!(status(&["--log", "", "true"]), Some(2));
 }
 
 /// Also through a program that this command becomes or starts.
