@@ -20,6 +20,8 @@ pub(crate) struct Process {
 /// An established (or half-closed) TCP connection of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TcpConnection {
+    /// The inode of the socket.
+    pub(crate) socket: u64,
     pub(crate) local: SocketAddr,
     pub(crate) peer: SocketAddr,
 }
@@ -173,14 +175,15 @@ fn read_tables(process: &Path) -> HashMap<u64, TcpConnection> {
     let mut table = HashMap::new();
     for name in ["net/tcp", "net/tcp6"] {
         let text = fs::read_to_string(process.join(name)).unwrap_or_default();
-        table.extend(text.lines().skip(1).filter_map(parse_line));
+        let connections = text.lines().skip(1).filter_map(parse_line);
+        table.extend(connections.map(|connection| (connection.socket, connection)));
     }
     table
 }
 
 /// One line of /proc/net/tcp or tcp6: `sl local remote state queues timer retransmits uid timeout
 /// inode ...`.
-fn parse_line(line: &str) -> Option<(u64, TcpConnection)> {
+fn parse_line(line: &str) -> Option<TcpConnection> {
     // Of include/net/tcp_states.h: the states in which both ends are known and bytes may move.
     const ESTABLISHED: &str = "01";
     const FIN_WAIT1: &str = "04";
@@ -193,8 +196,8 @@ fn parse_line(line: &str) -> Option<(u64, TcpConnection)> {
     if ![ESTABLISHED, FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT].contains(&fields.next()?) {
         return None;
     }
-    let inode = fields.nth(5)?.parse().ok()?;
-    Some((inode, TcpConnection { local, peer }))
+    let socket = fields.nth(5)?.parse().ok()?;
+    Some(TcpConnection { socket, local, peer })
 }
 
 /// `0100007F:1F90`: the address as hexadecimal words in the machine's byte order, the port as a
@@ -238,14 +241,15 @@ mod tests {
     fn lines_of_the_kernel_are_understood() {
         let v4 = "   1: 0100007F:1F90 0200007F:C350 01 00000000:00000000 00:00000000 00000000  1000 0 4711 1 ff 20 4 30 10 -1";
         let expected = TcpConnection {
+            socket: 4711,
             local: "127.0.0.1:8080".parse().unwrap(),
             peer: "127.0.0.2:50000".parse().unwrap(),
         };
-        assert_eq!(parse_line(v4), Some((4711, expected)));
+        assert_eq!(parse_line(v4), Some(expected));
 
         let v6 = "   0: 00000000000000000000000001000000:0016 00000000000000000000000001000000:D431 08 0:0 0:0 0 0 0 99 1";
-        let (inode, connection) = parse_line(v6).unwrap();
-        assert_eq!((inode, connection.local), (99, "[::1]:22".parse().unwrap()));
+        let connection = parse_line(v6).unwrap();
+        assert_eq!((connection.socket, connection.local), (99, "[::1]:22".parse().unwrap()));
     }
 
     #[cfg(target_endian = "little")]
@@ -288,10 +292,8 @@ mod tests {
         let pid = std::process::id();
         let process = own_processes().into_iter().find(|process| process.pid == pid).unwrap();
         assert!(!process.has_library());
-        let expected = TcpConnection {
-            local: client.local_addr().unwrap(),
-            peer: client.peer_addr().unwrap(),
-        };
-        assert!(TcpTables::default().connections(&process).contains(&expected));
+        let expected = (client.local_addr().unwrap(), client.peer_addr().unwrap());
+        let mut found = TcpTables::default().connections(&process).into_iter();
+        assert!(found.any(|connection| (connection.local, connection.peer) == expected));
     }
 }

@@ -49,6 +49,9 @@ struct Row {
     /// The ports of the wake channel to that machine.
     #[serde(skip)]
     wake_ports: Option<(u16, u16)>,
+    /// The inode of the socket, if /proc has shown it.
+    #[serde(skip)]
+    socket: Option<u64>,
     /// While watching, since the last time.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_per_second: Option<Rates>,
@@ -170,18 +173,29 @@ fn rows(options: &arguments::StatusArguments) -> Result<Vec<Row>> {
 const UNKNOWN: &str = "not in the registry; SEEKWIRE_LOG says why";
 
 /// Joins the registry's rows with those that only /proc has.
-fn join(mut rows: Vec<Row>, mut others: Vec<Row>) -> Vec<Row> {
+fn join(mut rows: Vec<Row>, others: Vec<Row>) -> Vec<Row> {
     for row in rows.iter_mut().filter(|row| row.pid.is_none()) {
         // A process in a namespace below this one has another number in /proc.
         let is_it = |other: &Row| (other.local, other.peer) == (row.local, row.peer);
         row.pid = others.iter().find(|other| is_it(other)).and_then(|other| other.pid);
     }
-    let listed: HashSet<_> = rows.iter().map(Row::key).collect();
+    let listed: HashMap<_, &Row> = rows.iter().map(|row| (row.key(), row)).collect();
     // The library's own connections to another machine, which forks share.
     let wake_channels: HashSet<_> = rows.iter().filter_map(Row::wake_channel).collect();
-    others.retain(|row| {
-        !listed.contains(&row.key()) && !wake_channels.contains(&(row.local, row.peer))
-    });
+    let is_wake_channel = |row: &Row| wake_channels.contains(&(row.local, row.peer));
+    // Of the processes that share a socket, only one has entered it.
+    let shared: HashMap<_, &Row> =
+        others.iter().filter_map(|row| Some((row.socket?, *listed.get(&row.key())?))).collect();
+    let others: Vec<Row> = others
+        .iter()
+        .filter(|row| !listed.contains_key(&row.key()) && !is_wake_channel(row))
+        .map(|row| match row.socket.and_then(|socket| shared.get(&socket)) {
+            Some(entered) => {
+                Row { pid: row.pid, program: row.program.clone(), ..Row::clone(entered) }
+            }
+            None => row.clone(),
+        })
+        .collect();
     rows.extend(others);
     rows
 }
@@ -245,6 +259,7 @@ fn unregistered(users: &[User]) -> Vec<Row> {
                 },
                 link: None,
                 wake_ports: None,
+                socket: Some(connection.socket),
                 bytes_per_second: None,
             });
         }
@@ -358,6 +373,7 @@ impl From<RegistryEntry> for Row {
             reason: entry.reason,
             link: entry.link,
             wake_ports: entry.wake_ports,
+            socket: None,
             bytes_per_second: None,
         }
     }
@@ -381,118 +397,4 @@ fn as_word_or_null<T: ToString, S: Serializer>(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn row(bytes: Option<Bytes>, carrier: Carrier, reason: Option<Reason>) -> Row {
-        Row {
-            pid: Some(7),
-            program: "redis-server".into(),
-            local: "127.0.0.1:6379".parse().unwrap(),
-            peer: "127.0.0.1:50000".parse().unwrap(),
-            tx: carrier,
-            rx: carrier,
-            bytes,
-            reason,
-            link: None,
-            wake_ports: None,
-            bytes_per_second: None,
-        }
-    }
-
-    #[test]
-    fn rates_are_those_between_two_looks() {
-        let at = |tx_tcp, tx_ring, rx_ring| Bytes { tx_tcp, tx_ring, rx_tcp: 0, rx_ring };
-        let before = [row(Some(at(10, 20, 5000)), Carrier::Ring, None)];
-        let mut now = [
-            row(Some(at(10, 20 + 4096, 4)), Carrier::Ring, None),
-            Row { pid: Some(8), ..row(Some(at(1, 2, 3)), Carrier::Ring, None) },
-        ];
-        assert!(!render(&now).contains("TX/S"));
-        add_rates(&mut now, &before, Duration::from_secs(2));
-        assert_eq!(now[0].bytes_per_second, Some(Rates { tx: 2048, rx: 0 }));
-        assert_eq!(now[1].bytes_per_second, None);
-        let text = render(&now);
-        assert!(text.lines().next().unwrap().ends_with("TX/S  RX/S  WHY NOT"), "{text}");
-        assert!(text.lines().nth(1).unwrap().ends_with("2.0 KiB   0 B"), "{text}");
-    }
-
-    #[test]
-    fn a_table_shows_carriers_bytes_and_reasons() {
-        let bytes = Bytes { tx_tcp: 100, tx_ring: 4096, rx_tcp: 0, rx_ring: 3 << 20 };
-        let text = render(&[
-            row(Some(bytes), Carrier::Ring, None),
-            row(None, Carrier::Tcp, Some(Reason::BelowThreshold)),
-        ]);
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 4);
-        assert!(lines[1].contains("ring  ring   100 B  4.0 KiB     0 B  3.0 MiB"), "{text}");
-        assert!(lines[2].ends_with("-  below threshold"), "{text}");
-        assert!(lines[3].contains("`seekwire reasons`"), "{text}");
-    }
-
-    #[test]
-    fn a_connection_that_has_moved_much_is_not_said_to_be_below_the_threshold() {
-        use std::io::Read;
-        use std::net::TcpStream;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let mut from = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (mut to, _) = listener.accept().unwrap();
-        let reason = |end: &TcpStream| {
-            let (local, peer) = (end.local_addr().unwrap(), end.peer_addr().unwrap());
-            reason_of(&TcpConnection { local, peer }, own_namespace())
-        };
-        assert_eq!(reason(&from), Some(Reason::BelowThreshold));
-        let mut piece = vec![0; 1 << 14];
-        for _ in 0..10 {
-            from.write_all(&piece).unwrap();
-            to.read_exact(&mut piece).unwrap();
-        }
-        assert_eq!(reason(&to), None);
-        let text = render(&[row(None, Carrier::Tcp, None)]);
-        assert!(text.trim_end().ends_with(UNKNOWN), "{text}");
-    }
-
-    #[test]
-    fn the_links_of_connections_are_shown_where_there_are_any() {
-        let plain = row(None, Carrier::Tcp, Some(Reason::BelowThreshold));
-        let linked = Row { link: Some("db-web".into()), ..row(None, Carrier::Ring, None) };
-        assert!(!render(std::slice::from_ref(&plain)).contains("LINK"));
-        let text = render(&[plain, linked]);
-        assert!(text.lines().next().unwrap().ends_with("LINK    WHY NOT"), "{text}");
-        assert!(text.lines().nth(2).unwrap().trim_end().ends_with("db-web"), "{text}");
-    }
-
-    #[test]
-    fn the_wake_channel_of_a_connection_is_not_shown_as_one_of_the_programs() {
-        let linked = Row { wake_ports: Some((40000, 40001)), ..row(None, Carrier::Ring, None) };
-        let wake_channel = Row {
-            local: "127.0.0.1:40000".parse().unwrap(),
-            peer: "127.0.0.1:40001".parse().unwrap(),
-            ..row(None, Carrier::Tcp, Some(Reason::BelowThreshold))
-        };
-        let other = Row { local: "127.0.0.1:40002".parse().unwrap(), ..wake_channel.clone() };
-        assert_eq!(join(vec![linked.clone()], vec![wake_channel, other.clone()]), [linked, other]);
-    }
-
-    #[test]
-    fn a_process_of_another_namespace_is_shown_once_and_by_the_number_that_it_has_here() {
-        let bytes = Bytes { tx_tcp: 1, tx_ring: 2, rx_tcp: 3, rx_ring: 4 };
-        let entered = Row { pid: None, ..row(Some(bytes), Carrier::Ring, None) };
-        let seen = Row { pid: Some(4711), ..row(None, Carrier::Tcp, Some(Reason::BelowThreshold)) };
-        let elsewhere = Row { peer: "127.0.0.1:50001".parse().unwrap(), ..seen.clone() };
-        let joined = join(vec![entered.clone()], vec![seen, elsewhere.clone()]);
-        assert_eq!(joined, [Row { pid: Some(4711), ..entered.clone() }, elsewhere]);
-        assert!(render(&join(vec![entered], Vec::new())).contains("\n  -  redis-server"));
-    }
-
-    #[test]
-    fn json_has_exact_numbers() {
-        let bytes = Bytes { tx_tcp: 1, tx_ring: 2, rx_tcp: 3, rx_ring: u64::MAX };
-        let json = serde_json::to_value(row(Some(bytes), Carrier::Ring, None)).unwrap();
-        assert_eq!(json["tx"], "ring");
-        assert_eq!(json["local"], "127.0.0.1:6379");
-        assert_eq!(json["bytes"]["rx_ring"], u64::MAX);
-        assert!(json["reason"].is_null());
-    }
-}
+mod tests;

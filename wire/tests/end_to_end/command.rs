@@ -234,6 +234,28 @@ fn status(stage: &Stage, options: &[&str]) -> Command {
 }
 
 #[test]
+fn processes_that_share_a_connection_are_shown_alike() {
+    let stage = Stage::new(Mode::Accelerated);
+    let (server, port) = stage.serve_printing_port(&mut stage.script("echo_server.py", &["epoll"]));
+    let mut client = stage.start(&mut stage.script("steps.py", &["connect", "127.0.0.1", &port]));
+    for _ in 0..50 {
+        assert_eq!(client.ask("send 1000"), "ok");
+        assert_eq!(client.ask("recv 1000"), "ok");
+    }
+    assert_eq!(client.ask("fork"), "ok");
+    let rows = rows(&stage);
+    let of_client: Vec<&Value> = rows.iter().filter(|row| row["peer"] == end(&port)).collect();
+    assert_eq!(of_client.len(), 2, "{rows:?}");
+    assert_ne!(of_client[0]["pid"], of_client[1]["pid"]);
+    for key in ["tx", "rx", "bytes", "reason"] {
+        assert_eq!(of_client[0][key], of_client[1][key], "{rows:?}");
+    }
+    assert_eq!(of_client[0]["tx"], "ring", "{rows:?}");
+    client.finish().success();
+    server.finish().success();
+}
+
+#[test]
 fn status_looks_where_each_program_was_told_to_meet_others() {
     let (here, there) = (Stage::new(Mode::Accelerated), Stage::new(Mode::Accelerated));
     let (server, port) = here.serve_printing_port(&mut here.script("echo_server.py", &["epoll"]));
