@@ -202,8 +202,10 @@ fn join(mut rows: Vec<Row>, others: Vec<Row>) -> Vec<Row> {
 
 /// The connections that processes have entered into the registry of a directory.
 fn registered(directory: &Path) -> Result<Vec<Row>> {
-    // Opening the registry would create it.
-    if !directory.exists() {
+    // Opening the registry would create it. A directory of others is reported.
+    let has_none =
+        || proc::is_private_directory(directory).unwrap_or(false) && !Registry::is_in(directory);
+    if !directory.exists() || has_none() {
         return Ok(Vec::new());
     }
     let entries = Registry::open(directory)?.entries();

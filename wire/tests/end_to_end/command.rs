@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::process::{Command, Stdio};
 
 use seekwire_testbed::{Side, Testbed};
@@ -253,6 +253,15 @@ fn processes_that_share_a_connection_are_shown_alike() {
     assert_eq!(of_client[0]["tx"], "ring", "{rows:?}");
     client.finish().success();
     server.finish().success();
+}
+
+#[test]
+fn status_makes_no_registry() {
+    let stage = Stage::new(Mode::Accelerated);
+    let directory = stage.path("registry");
+    fs::DirBuilder::new().mode(0o700).create(&directory).expect("a directory");
+    assert_eq!(rows(&stage), Vec::<Value>::new());
+    assert_eq!(directory.read_dir().expect("a directory").count(), 0);
 }
 
 #[test]
