@@ -176,14 +176,13 @@ fn only_blockwise_filters_with_that_port_can_reject() {
     assert_eq!(graph.on_error("twice", OnError::To(0)), Ok(()));
 }
 
-#[test]
-fn rejections_in_other_processes_count_without_their_reports() {
-    let graph = || {
-        let (mut graph, _) = graph(&["a", "xb", "c", "x"], OnError::Skip, Cut::Whole);
-        graph.place("twice", &[1, 2]).unwrap();
-        graph
-    };
-    let mut jobs = jobs(3).into_iter();
+/// Runs `coordinator` with the pipeline in that many processes.
+fn run_in_processes(
+    size: usize,
+    graph: impl Fn() -> Graph + Sync,
+    coordinator: impl FnOnce(&Running),
+) {
+    let mut jobs = jobs(size).into_iter();
     let first = jobs.next().unwrap();
     thread::scope(|scope| {
         for job in jobs {
@@ -192,7 +191,41 @@ fn rejections_in_other_processes_count_without_their_reports() {
         }
         let running = graph().start_in(&first, b"").unwrap();
         running.submit(Unit::new("")).wait().unwrap();
+        coordinator(&running);
+    });
+}
+
+#[test]
+fn rejections_in_other_processes_count_without_their_reports() {
+    let graph = || {
+        let (mut graph, _) = graph(&["a", "xb", "c", "x"], OnError::Skip, Cut::Whole);
+        graph.place("twice", &[1, 2]).unwrap();
+        graph
+    };
+    run_in_processes(3, graph, |running| {
         // This asks no process.
         assert_eq!(running.rejected(), [("twice".into(), 2)]);
     });
+}
+
+#[test]
+fn rejections_count_once_if_another_process_deals_the_blocks() {
+    for hedge in [None, Some(5)] {
+        let graph = || {
+            let (mut graph, _) = graph(&["a", "xb", "c", "x"], OnError::Skip, Cut::Whole);
+            graph.place("pieces", &[1]).unwrap();
+            // Also a copy at the process that deals, and at the coordinator.
+            graph.place("twice", &[2, 3, 1, 0]).unwrap();
+            graph.idempotent("twice").unwrap();
+            if let Some(percent) = hedge {
+                graph.hedge("twice", percent).unwrap();
+            }
+            graph
+        };
+        run_in_processes(4, graph, |running| {
+            // Rejections elsewhere come before the reports of their processes.
+            let _ = running.report();
+            assert_eq!(running.rejected(), [("twice".into(), 2)]);
+        });
+    }
 }

@@ -146,6 +146,9 @@ impl Node {
             Message::Dropped { to, unit, sequences, is_begun } => {
                 self.owner(to.0)?.dropped(link.rank, to.1, unit, &sequences.0, is_begun)?;
             }
+            Message::Rejected { filter, count } if link.rank != COORDINATOR => {
+                self.take_rejections(filter, count)?;
+            }
             other if link.rank == COORDINATOR => self.take_from_coordinator(other)?,
             other if self.is_coordinator() => self.take_at_coordinator(link.rank, other)?,
             _ => return Err(ProtocolError::Unexpected("this is not the coordinator")),
@@ -207,14 +210,20 @@ impl Node {
                 check_text(&why)?;
                 self.judge(from, rank, &why);
             }
-            Message::Rejected { filter, count } => {
-                let is_known = shared.count_rejected(filter as usize, count);
-                is_known
-                    .then_some(())
-                    .ok_or(ProtocolError::Unexpected("a filter that is not there"))?;
-            }
             Message::Stats(stats) => self.take_stats(from, &stats)?,
             _ => return Err(ProtocolError::Unexpected("only the coordinator sends that")),
+        }
+        Ok(())
+    }
+
+    /// Counts rejections in another process, or passes them on.
+    fn take_rejections(&self, filter: u32, count: u64) -> Result<(), ProtocolError> {
+        let own = if self.is_coordinator() { count } else { 0 };
+        if !self.shared()?.count_rejected(filter as usize, own) {
+            return Err(ProtocolError::Unexpected("a filter that is not there"));
+        }
+        if !self.is_coordinator() {
+            self.to_coordinator(Message::Rejected { filter, count });
         }
         Ok(())
     }

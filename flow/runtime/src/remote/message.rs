@@ -96,8 +96,9 @@ pub(crate) enum Message {
     EndEarly { unit: UnitId, failure: Failure },
     /// The link to that process is lost.
     Lost { rank: u32, why: String },
-    /// Copies of that filter in the process have rejected some of their input, this often. Sent
-    /// before their blocks are done, so that it counts even if the process is lost afterwards.
+    /// Copies of that filter in the process have rejected some of their input, this often. If
+    /// others would take over their blocks, it comes by way of the process that deals these, and
+    /// before `Done`: a block that is not dealt again was counted.
     Rejected { filter: u32, count: u64 },
     /// The answer to `AskStats`.
     Stats(EncodedStats),

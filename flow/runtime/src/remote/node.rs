@@ -35,6 +35,8 @@ pub(crate) struct Node {
     pub(super) can_lose: Vec<bool>,
     /// The processes of each filter that can lose some of them.
     pub(super) needed: Vec<Vec<u32>>,
+    /// For each filter, the process to which its rejections are reported.
+    rejects_to: Vec<u32>,
     pub(crate) owned: Vec<Option<Arc<Stream>>>,
     pub(crate) producers: Vec<Option<Arc<RemoteProducer>>>,
     /// By stream and owner.
@@ -75,6 +77,7 @@ pub(crate) struct NodeConfig {
     pub(crate) copies: Vec<usize>,
     pub(crate) can_lose: Vec<bool>,
     pub(crate) needed: Vec<Vec<u32>>,
+    pub(crate) rejects_to: Vec<u32>,
     pub(crate) owned: Vec<Option<Arc<Stream>>>,
     pub(crate) producers: Vec<Option<Arc<RemoteProducer>>>,
     pub(crate) consumers: HashMap<(u16, u32), Arc<RemoteConsumer>>,
@@ -93,6 +96,7 @@ impl Node {
             copies,
             can_lose,
             needed,
+            rejects_to,
             owned,
             producers,
             consumers,
@@ -105,6 +109,7 @@ impl Node {
             copies,
             can_lose,
             needed,
+            rejects_to,
             owned,
             producers,
             consumers,
@@ -409,7 +414,13 @@ impl Others for Node {
 
     fn copy_has_rejected(&self, filter: usize) {
         if !self.is_coordinator() {
-            self.to_coordinator(Message::Rejected { filter: filter as u32, count: 1 });
+            let message = Message::Rejected { filter: filter as u32, count: 1 };
+            let to = self.rejects_to.get(filter).copied().unwrap_or(COORDINATOR);
+            match &self.links[to as usize] {
+                Some(link) => link.send(message),
+                // This process deals the blocks.
+                None => self.to_coordinator(message),
+            }
         }
     }
 

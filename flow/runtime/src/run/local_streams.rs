@@ -182,6 +182,7 @@ impl Built {
             copies: ranks.clone().map(copies_in).collect(),
             can_lose: ranks.map(|rank| graph.can_lose(rank)).collect(),
             needed: needed.map(|filter| filter.processes()).collect(),
+            rejects_to: filters().enumerate().map(|(at, _)| rejects_to(graph, at)).collect(),
             hosts,
             owned: self.owned.clone(),
             producers: self.remote_producers.clone(),
@@ -189,6 +190,16 @@ impl Built {
             largest: limits.max().unwrap_or(0),
         }
     }
+}
+
+/// The process to which rejections of that filter are reported: the coordinator; but if others take
+/// over the blocks of a lost copy, the one that deals them.
+fn rejects_to(graph: &Graph, filter: usize) -> u32 {
+    let inputs = graph.streams.iter().filter(|spec| spec.to.0 == filter);
+    let mut inputs = inputs.map(|spec| graph.placement_of(spec));
+    // An idempotent filter has one input, and the stream to it has one owner.
+    let redealt = inputs.find(|input| input.is_redealt);
+    redealt.and_then(|input| input.owners.first().copied()).unwrap_or(0)
 }
 
 /// The goal for the sizes of blocks.
