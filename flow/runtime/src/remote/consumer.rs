@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use super::deferred_messages::DeferredMessages;
 use super::link::Link;
 use super::message::{Message, Sequences, StreamEnd};
 use super::owner_links::ToOwner;
@@ -225,7 +226,10 @@ impl RemoteConsumer {
         for begun in copy.begun.iter_mut().filter(|begun| begun.rank.unit == unit) {
             begun.is_forgotten = true;
         }
-        copy.beaten.get_or_insert_default().extend(is_open.then_some(unit));
+        let ended = copy.beaten.get_or_insert_default();
+        if is_open && !ended.contains(&unit) {
+            ended.push(unit);
+        }
         copy.wake();
         let done = state.no_more_confirmed(|(copy, of, _)| (*copy, *of) == (to.1, unit));
         drop(state);
@@ -410,11 +414,14 @@ impl RemoteConsumer {
     }
 
     fn give_back(&self, queues: Vec<ConsumerQueue>) {
+        // A message for each of many copies' blocks could be more than may wait.
+        let _together = DeferredMessages::begin();
         let blocks = queues.iter().flat_map(|queue| &queue.blocks);
         let held = blocks.map(|waiting| waiting.block.held).sum();
         if held > 0 {
             self.ledger.give(held);
         }
+        drop(queues);
     }
 }
 
@@ -537,14 +544,28 @@ mod tests {
     use crate::remote::connect::SILENCE_LIMIT;
     use crate::stream::unit::{Unit, Units};
 
-    #[test]
-    fn what_is_dealt_again_comes_before_all_else() {
+    /// The consumer of copy 0.
+    fn consumer(is_hedged: bool) -> RemoteConsumer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let stream = seekwire::Stream::from_connected(socket).unwrap();
         let link = Arc::new(Link::new(1, stream, SILENCE_LIMIT, Duration::ZERO).unwrap());
-        let consumer =
-            RemoteConsumer::new(0, link, std::iter::once(0), 1000, [true, false, true, false], 0);
+        let flags = [true, false, true, is_hedged];
+        RemoteConsumer::new(0, link, std::iter::once(0), 1000, flags, 0)
+    }
+
+    #[test]
+    fn a_unit_that_ends_again_and_again_takes_no_memory() {
+        let consumer = consumer(true);
+        for unit in [3, 3, 4, 3] {
+            consumer.ended_for((0, 0), UnitId(unit), true).unwrap();
+        }
+        assert_eq!(consumer.fared(0).ended, [UnitId(3), UnitId(4)]);
+    }
+
+    #[test]
+    fn what_is_dealt_again_comes_before_all_else() {
+        let consumer = consumer(false);
         let units = Units::default();
         let [urgent, other] = [(); 2].map(|()| units.begin(Unit::new(""), vec![1]));
         let own = Arc::new(Wakeup::default());

@@ -485,7 +485,8 @@ impl Queue {
     }
 
     /// Joins the message with one that waits, if it can: a turn replaces the previous one, and
-    /// rejections add up.
+    /// rejections and freed room add up. A stream of tiny blocks may drop more of them at once than
+    /// messages may wait.
     fn joins(&mut self, new: &Message) -> bool {
         let mut last = self.frames.iter_mut().rev().take(JOINABLE);
         last.any(|frame| match (&mut frame.message, new) {
@@ -494,6 +495,12 @@ impl Queue {
                 Message::Turn { stream: of, unit: within, group: next },
             ) if (&*stream, &*unit) == (of, within) => {
                 *group = *next;
+                true
+            }
+            (Message::Freed { stream, bytes }, Message::Freed { stream: of, bytes: more })
+                if stream == of =>
+            {
+                *bytes += more;
                 true
             }
             (

@@ -164,6 +164,22 @@ fn blocks_that_wait_do_not_cut_the_link() {
     assert!(!link.queue().is_closed);
 }
 
+/// Blocks of two streams are dropped one by one, more of them than messages may wait.
+#[test]
+fn freed_room_in_the_queue_adds_up() {
+    let (link, _other) = link();
+    let blocks = MOST_WAITING as u64;
+    for _ in 0..blocks {
+        link.send(Message::Freed { stream: 0, bytes: 129 });
+        link.send(Message::Freed { stream: 1, bytes: 1 });
+    }
+    let queue = link.queue();
+    let messages: Vec<&Message> = queue.frames.iter().map(|frame| &frame.message).collect();
+    let [first, second] =
+        [(0, 129 * blocks), (1, blocks)].map(|(stream, bytes)| Message::Freed { stream, bytes });
+    assert_eq!(messages, [&first, &second]);
+}
+
 #[test]
 fn rejections_in_the_queue_add_up() {
     let (link, _other) = link();
