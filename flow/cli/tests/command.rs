@@ -87,6 +87,25 @@ fn what_is_compressed_comes_back_in_order_through_copies() {
 }
 
 #[test]
+fn what_expands_very_much_needs_no_large_limit() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = |pipeline: &str, unit: &str| {
+        let output = flow(directory.path(), &["run", "-q", "-e", pipeline, unit]);
+        assert!(output.status.success(), "{pipeline}: {}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let size = 32 << 20;
+    fs::File::create(directory.path().join("zeros")).unwrap().set_len(size).unwrap();
+    for (there, back) in [("gzip", "gunzip"), ("zstd", "unzstd")] {
+        run(&format!("read | {there} | write small"), "zeros");
+        assert!(fs::metadata(directory.path().join("small")).unwrap().len() < size / 500);
+        // A few KiB, which are read at once, are more than the stream holds.
+        let counted = run(&format!("read | {back} | limit=1MiB count bytes"), "small");
+        assert_eq!(counted, format!("{size}\n"), "{back}");
+    }
+}
+
+#[test]
 fn a_file_has_the_checksum_that_the_system_computes() {
     let filters =
         [("read", "run = \"read\""), ("sum", "run = \"sha256\""), ("print", "run = \"write\"")];

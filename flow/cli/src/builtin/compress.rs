@@ -9,7 +9,7 @@ use seekwire_flow::{Block, Filter, FilterError, Outputs, Ports};
 use zstd::stream::raw::{self, InBuffer, Operation, OutBuffer};
 
 use super::built_filter::BuiltFilter;
-use super::members::{Format, Members};
+use super::members::{ENOUGH, Format, Members};
 use crate::options::{Fault, OptionTable};
 
 pub(super) fn gzip(options: &mut OptionTable<'_>) -> Result<BuiltFilter, Fault> {
@@ -78,7 +78,7 @@ impl Coder for zstd::stream::write::Encoder<'static, Vec<u8>> {
 
 impl<F: Format> Write for Members<F> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.decode(bytes).map(|()| bytes.len())
+        self.decode(bytes)
     }
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
@@ -156,7 +156,10 @@ impl Format for Unzstd {
             let mut output = OutBuffer::around_pos(&mut self.buffer, at);
             let is_end = self.decoder.run(&mut input, &mut output)? == 0;
             let is_full = output.pos() == output.capacity();
-            if is_end || !is_full && input.pos() == bytes.len() {
+            let is_all = input.pos() == bytes.len();
+            // While there is more input, the next call gets the rest of a block from the decoder.
+            let is_enough = !is_all && self.buffer.len() >= ENOUGH;
+            if is_end || is_enough || !is_full && is_all {
                 return Ok((input.pos(), is_end));
             }
         }
@@ -176,7 +179,7 @@ struct Coding<M, C> {
     coder: Option<C>,
 }
 
-/// Bytes of a block to code at once: a small block may expand to a very large one.
+/// Bytes of a block to code at once.
 const AT_ONCE: usize = 4096;
 
 /// A buffer larger than this is not kept for the next block.
@@ -209,8 +212,10 @@ where
         out: &mut Outputs<'_>,
     ) -> Result<(), FilterError> {
         let Some(coder) = &mut self.coder else { return Ok(()) };
-        for part in block.chunks(AT_ONCE) {
-            coder.write_all(part)?;
+        let mut rest = &block[..];
+        while !rest.is_empty() {
+            let taken = coder.write(&rest[..rest.len().min(AT_ONCE)])?;
+            rest = &rest[taken..];
             let made = take_buffer(coder.buffer());
             if !made.is_empty() {
                 out.send(0, made)?;

@@ -15,7 +15,7 @@ pub(super) trait Format: Send {
     fn begin(&mut self) -> io::Result<()>;
 
     /// Decodes into the buffer. Returns how many bytes were taken, and whether the member has
-    /// ended.
+    /// ended. Once the buffer holds [`ENOUGH`], it may leave the rest for the next call.
     fn decode(&mut self, bytes: &[u8]) -> io::Result<(usize, bool)>;
 
     /// Fails unless the member is complete.
@@ -24,6 +24,9 @@ pub(super) trait Format: Send {
     /// The decoded bytes.
     fn buffer(&mut self) -> &mut Vec<u8>;
 }
+
+/// Output of this many bytes is sent before more input is decoded: a few bytes may become very many.
+pub(super) const ENOUGH: usize = 256 << 10;
 
 enum MemberPosition {
     Within,
@@ -48,9 +51,12 @@ impl<F: Format> Members<F> {
         self.format.buffer()
     }
 
-    pub(super) fn decode(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    /// Decodes until the buffer holds enough. Returns how many of the bytes were taken.
+    pub(super) fn decode(&mut self, all: &[u8]) -> io::Result<usize> {
+        let mut bytes = all;
         while let Some(next) = bytes.first() {
             match &mut self.position {
+                MemberPosition::Within if self.format.buffer().len() >= ENOUGH => break,
                 MemberPosition::Within => {
                     let (consumed, has_ended) = self.format.decode(bytes)?;
                     bytes = &bytes[consumed..];
@@ -66,21 +72,24 @@ impl<F: Format> Members<F> {
                     } else if !F::can_begin(begun) {
                         self.position = MemberPosition::Behind(begun.len() as u64);
                     } else if begun.len() == F::MAGIC {
-                        let magic = std::mem::take(begun);
-                        self.position = MemberPosition::Within;
                         self.format.begin()?;
-                        self.decode(&magic)?;
+                        let mut magic = &begun[..];
+                        while !magic.is_empty() {
+                            let (consumed, _) = self.format.decode(magic)?;
+                            magic = &magic[consumed..];
+                        }
+                        self.position = MemberPosition::Within;
                     }
                 }
                 MemberPosition::Padding if *next == 0 => bytes = &bytes[1..],
                 MemberPosition::Padding => self.position = MemberPosition::Behind(0),
                 MemberPosition::Behind(count) => {
                     *count += bytes.len() as u64;
-                    return Ok(());
+                    bytes = &[];
                 }
             }
         }
-        Ok(())
+        Ok(all.len() - bytes.len())
     }
 
     /// How many bytes after the last member belong to no member.
