@@ -46,11 +46,17 @@ impl Uses {
 
     fn of(unit: UnitId) -> MutexGuard<'static, Uses> {
         let mut uses = Self::all();
-        if uses.unit.replace(unit) != Some(unit) {
-            uses.read.clear();
-            uses.trees.clear();
-        }
+        uses.turn_to(unit);
         uses
+    }
+
+    /// A filter of an earlier unit, which has failed, may still be under way.
+    fn turn_to(&mut self, unit: UnitId) {
+        if self.unit < Some(unit) {
+            self.unit = Some(unit);
+            self.read.clear();
+            self.trees.clear();
+        }
     }
 
     /// Whether a file belongs to one of the trees, even if the unit has not reached it yet.
@@ -222,5 +228,26 @@ impl Writer {
         } else {
             "another block has already been written to it; write to another file".to_owned()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_of_an_earlier_unit_makes_nothing_forgotten() {
+        let [first, second, third] = ["0", "1", "2"].map(|unit| serde_json::from_str(unit).unwrap());
+        let mut uses = Uses::default();
+        uses.turn_to(first);
+        uses.read.insert((0, 1));
+        uses.turn_to(second);
+        assert!(uses.read.is_empty());
+        uses.read.insert((0, 2));
+        uses.turn_to(first);
+        uses.turn_to(second);
+        assert!(uses.read.contains(&(0, 2)));
+        uses.turn_to(third);
+        assert!(uses.read.is_empty());
     }
 }
