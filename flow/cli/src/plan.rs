@@ -35,10 +35,10 @@ impl Filter for Drops {
 /// Measurements of a part of the work.
 struct Sample {
     seconds: f64,
-    /// True if all units were done in time.
-    is_whole: bool,
     /// How long each finished unit took.
     units: Vec<Duration>,
+    /// How long the unit took until then that was stopped, if not all were done in time.
+    stopped: Option<Duration>,
     copies: Vec<CopyReport>,
     streams: Vec<StreamReport>,
 }
@@ -74,15 +74,16 @@ fn measure(running: &Arc<Running>, units: &[OsString], longest: Duration) -> Res
     let once = [OsString::new()];
     let units = if units.is_empty() { &once[..] } else { units };
     let began = Instant::now();
-    let sample = |is_whole, units| Sample {
+    let sample = |units, stopped| Sample {
         seconds: began.elapsed().as_secs_f64(),
-        is_whole,
         units,
+        stopped,
         copies: running.copies(),
         streams: running.streams(),
     };
     let mut done_units = Vec::new();
     for argument in units {
+        let submitted = Instant::now();
         let unit = running.submit(Unit::new(unit_argument::to_text(argument)));
         let (done, outcome) = channel();
         let wait = move || {
@@ -94,11 +95,11 @@ fn measure(running: &Arc<Running>, units: &[OsString], longest: Duration) -> Res
             Ok(Ok(report)) => done_units.push(report.took),
             Ok(Err(failure)) => bail!("{}", printable(&failure.to_string())),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                return Ok(sample(false, done_units));
+                return Ok(sample(done_units, Some(submitted.elapsed())));
             }
         }
     }
-    Ok(sample(true, done_units))
+    Ok(sample(done_units, None))
 }
 
 fn report(
@@ -110,9 +111,9 @@ fn report(
 ) -> String {
     let seconds = sample.seconds;
     let through = prediction::come_through(predicted, &sample.copies, sent);
-    let how = match sample.is_whole {
-        true => "all of the input",
-        false => "then it was stopped, so that what filters do at the end was not measured",
+    let how = match sample.stopped {
+        None => "all of the input",
+        Some(_) => "then it was stopped, so that what filters do at the end was not measured",
     };
     let mut sentences = vec![format!(
         "Measured: {seconds:.2} s, in which the sources sent {} and {} came through, {} per \
@@ -149,23 +150,24 @@ fn report(
 fn kept(guarantee: Guarantee, sample: &Sample, predicted: &[Predicted], sent: u64) -> String {
     let promise = decision_text::promise(guarantee);
     let slowest = sample.units.iter().max().copied();
-    let seconds = Duration::try_from_secs_f64(sample.seconds).unwrap_or_default();
-    let says = match (guarantee, slowest) {
-        (Guarantee::Latency(allowed), Some(slowest)) if sample.is_whole => {
+    let says = match (guarantee, slowest, sample.stopped) {
+        (Guarantee::Latency(allowed), _, Some(stopped)) if stopped > allowed => {
+            format!(
+                "does not hold here: a unit was not done after {}",
+                decision_text::time(stopped)
+            )
+        }
+        (Guarantee::Latency(allowed), Some(slowest), _) => {
             let does = if slowest <= allowed { "holds here" } else { "does not hold here" };
             format!("{does}: the slowest unit took {}", decision_text::time(slowest))
         }
-        (Guarantee::Latency(allowed), _) if seconds > allowed => {
-            format!(
-                "does not hold here: a unit was not done after {}",
-                decision_text::time(seconds)
-            )
-        }
-        (Guarantee::Rate(rate), Some(_)) if sample.is_whole => {
+        (Guarantee::Rate(rate), Some(_), stopped) => {
             let count = sample.units.len() as f64;
             let measured = count / sample.units.iter().sum::<Duration>().as_secs_f64().max(1e-9);
             let bounds = predicted.iter().filter_map(Predicted::bound);
-            let bound = bounds.fold(f64::INFINITY, f64::min) * count / sent as f64;
+            // The sources may have sent all of the unit that was stopped.
+            let most = count + if stopped.is_some() { 1.0 } else { 0.0 };
+            let bound = bounds.fold(f64::INFINITY, f64::min) * most / sent as f64;
             match () {
                 () if measured >= rate => format!("holds here: there were {measured:.2}"),
                 () if bound >= rate => format!(
@@ -255,4 +257,38 @@ fn derived(predicted: &[Predicted], processors: usize, of: &str) -> Vec<String> 
     }
     sentences.push(format!("Copies needed are for {of}."));
     sentences
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guarantee_is_judged_by_single_units_although_not_all_were_done() {
+        let millis = Duration::from_millis;
+        let says = |guarantee, units: &[u64], stopped: Option<u64>| {
+            let sample = Sample {
+                seconds: 2.0,
+                units: units.iter().copied().map(millis).collect(),
+                stopped: stopped.map(millis),
+                copies: Vec::new(),
+                streams: Vec::new(),
+            };
+            kept(guarantee, &sample, &[], 1)
+        };
+        let latency = Guarantee::Latency(millis(40));
+        for (units, stopped, expected) in [
+            (&[10, 30, 20][..], None, " holds here: the slowest unit took 30.0 ms"),
+            (&[10, 30, 20], Some(35), " holds here: the slowest unit took 30.0 ms"),
+            (&[10, 50], Some(35), " does not hold here: the slowest unit took 50.0 ms"),
+            (&[10], Some(60), " does not hold here: a unit was not done after 60.0 ms"),
+            (&[], Some(35), " could not be tried: "),
+        ] {
+            let said = says(latency, units, stopped);
+            assert!(said.contains(expected), "{said}");
+        }
+        let rate = Guarantee::Rate(20.0);
+        assert!(says(rate, &[40, 60], Some(10)).contains(" holds here: there were 20.00"));
+        assert!(says(rate, &[], Some(10)).contains(" could not be tried: "));
+    }
 }
