@@ -23,7 +23,7 @@ use crate::run::filter::{Factory, Filter, OnError, Step};
 use crate::run::filter_error::{FilterError, UnitEnded};
 use crate::run::graph::OnReject;
 use crate::run::meter::{Meter, Phase};
-use crate::run::output::{Filling, Outputs};
+use crate::run::output::{Filling, Held, Outputs};
 use crate::run::stream_ends::{Input, StreamSender};
 use crate::stream::feed::Feed;
 use crate::stream::local_pipeline::LocalPipeline;
@@ -414,7 +414,7 @@ impl FilterCopy {
         if let Call::Process(block, ..) = &call {
             if self.on_error != OnError::Fail {
                 rejectable = Some(block.bytes().clone());
-                out.held = Some(Vec::new());
+                out.held = Some(Held::default());
             }
         }
         if let Call::Process(.., in_batch) = &call {

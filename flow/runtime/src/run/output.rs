@@ -1,5 +1,6 @@
 //! The output ports of a copy: they cut what a filter sends into blocks, and wait for room.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -60,6 +61,15 @@ impl Filling {
     }
 }
 
+/// Output of a block that may still be rejected.
+#[derive(Default)]
+pub(crate) struct Held {
+    /// Each with its port.
+    pieces: Vec<(usize, Bytes)>,
+    /// Bytes of all pieces of each port.
+    bytes: BTreeMap<usize, usize>,
+}
+
 /// The outputs of a filter, during a call.
 pub struct Outputs<'a> {
     pub(crate) senders: &'a [Vec<StreamSender>],
@@ -78,7 +88,7 @@ pub struct Outputs<'a> {
     pub(crate) watch: &'a CopyObserver,
     pub(crate) wakeup: &'a Arc<Wakeup>,
     /// Output of a block that may still be rejected.
-    pub(crate) held: Option<Vec<(usize, Bytes)>>,
+    pub(crate) held: Option<Held>,
     /// Counts and reports a rejection, with its reason.
     pub(crate) tell: &'a dyn Fn(&str),
     /// Origin of the bytes that are sent.
@@ -136,19 +146,21 @@ impl Outputs<'_> {
 
     /// As [`send`](Self::send), but deferred until it is known that the block is not rejected.
     fn hold(&mut self, port: usize, bytes: Bytes) -> Result<(), FilterError> {
-        let held = self.held.iter().flatten().filter(|(to, _)| *to == port);
-        let all = held.map(|(_, bytes)| bytes.len()).sum::<usize>();
+        let before = self.held.as_ref().and_then(|held| held.bytes.get(&port));
+        let all = before.copied().unwrap_or(0) + bytes.len();
         for sender in &self.senders[port] {
             let stream = &sender.stream;
-            self.check_size(stream, all + bytes.len() + OVERHEAD, stream.largest())?;
+            self.check_size(stream, all + OVERHEAD, stream.largest())?;
         }
-        self.held.get_or_insert_default().push((port, bytes));
+        let held = self.held.get_or_insert_default();
+        held.bytes.insert(port, all);
+        held.pieces.push((port, bytes));
         Ok(())
     }
 
     /// Sends the deferred output.
     pub(crate) fn release(&mut self) -> Result<(), FilterError> {
-        for (port, bytes) in self.held.take().unwrap_or_default() {
+        for (port, bytes) in self.held.take().unwrap_or_default().pieces {
             self.send_now(port, bytes)?;
         }
         Ok(())
