@@ -469,7 +469,9 @@ impl Link {
 fn set_timeouts(stream: &Stream, timeout: Duration) -> io::Result<()> {
     stream.set_read_timeout(Some(timeout))?;
     stream.set_write_timeout(Some(timeout))?;
-    let in_milliseconds = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+    // The kernel takes it for a signed number.
+    let most = i32::MAX as u32;
+    let in_milliseconds = u32::try_from(timeout.as_millis()).map_or(most, |all| all.min(most));
     Ok(sockopt::set_tcp_user_timeout(stream.kernel_socket(), in_milliseconds)?)
 }
 

@@ -117,6 +117,13 @@ fn a_peer_that_still_connects_to_others_may_be_silent_for_longer() {
 }
 
 #[test]
+fn a_patience_may_be_as_long_as_the_option_allows() {
+    let (link, _other) = link_with(Duration::from_secs(u32::MAX.into()));
+    let unacknowledged = sockopt::tcp_user_timeout(link.stream.kernel_socket()).unwrap();
+    assert_eq!(unacknowledged, i32::MAX as u32);
+}
+
+#[test]
 fn a_peer_that_was_asked_to_end_and_only_beats_is_cut() {
     let mut beat = Vec::new();
     Message::Beat.write(0, &mut beat).unwrap();
