@@ -9,12 +9,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use nix::unistd::close;
-use seekwire_flow::{Block, Filter, FilterError, Origin, Outputs, Ports, Step, UnitId};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::AsFd;
+use rustix::io::Errno;
+use seekwire_flow::{
+    Block, Filter, FilterError, Origin, Outputs, Ports, Step, UnitEnded, UnitId,
+};
 use seekwire_program::standard;
 
 use super::built_filter::BuiltFilter;
 use super::directory_walk::{Tree, named};
 use super::file_uses::{self, Writer};
+use super::process::LOOK;
 use super::read_buffer::Scratch;
 use crate::monitor::screen;
 use crate::options::{Fault, OptionTable};
@@ -122,7 +128,9 @@ struct ReadFiles {
 
 /// A file that is being read.
 struct Reading {
-    file: Box<dyn Read + Send>,
+    file: File,
+    /// True if there may be nothing to read for now: it is a pipe, a terminal or another device.
+    waits: bool,
     path: PathBuf,
     /// Origin of the next byte.
     origin: Origin,
@@ -137,7 +145,7 @@ impl Reading {
         let file = File::open(&path).map_err(named(&path))?;
         let length = file.metadata().map_err(named(&path))?.len();
         file_uses::reads(unit, argument, &file, &path)?;
-        Ok(Self { length, ..Self::new(Box::new(file), path) })
+        Ok(Self { length, ..Self::new(file, path)? })
     }
 
     fn standard_input(unit: UnitId, argument: &str) -> Result<Self, FilterError> {
@@ -146,12 +154,14 @@ impl Reading {
         }
         let (input, path) = (standard::input()?, PathBuf::from("standard input"));
         file_uses::reads(unit, argument, &input, &path)?;
-        Ok(Self::new(Box::new(input), path))
+        let input = input.as_fd().try_clone_to_owned().map_err(named(&path))?;
+        Self::new(input.into(), path)
     }
 
-    fn new(file: Box<dyn Read + Send>, path: PathBuf) -> Self {
+    fn new(file: File, path: PathBuf) -> Result<Self, FilterError> {
+        let waits = !file.metadata().map_err(named(&path))?.is_file();
         let origin = Origin::new(&path.to_string_lossy());
-        Self { file, path, origin, length: 0, last: None }
+        Ok(Self { file, waits, path, origin, length: 0, last: None })
     }
 
     fn error(&self, error: io::Error) -> FilterError {
@@ -162,13 +172,18 @@ impl Reading {
         named(&self.path)(error)
     }
 
+    /// Its bytes, as long as the unit is under way.
+    fn during<'o>(&'o self, out: &'o Outputs<'o>) -> During<'o> {
+        During { file: &self.file, waits: self.waits, out }
+    }
+
     /// The whole file, as one block. Ends its last line if that is missing and `ends_lines` is set.
-    fn whole(&mut self, ends_lines: bool) -> Result<Bytes, FilterError> {
+    fn whole(&mut self, ends_lines: bool, out: &Outputs<'_>) -> Result<Bytes, FilterError> {
         let most = MOST as u64;
         let mut whole = Vec::new();
         if self.length <= most {
             whole.reserve(self.length as usize + 1);
-            let mut file = (&mut self.file).take(most + 1);
+            let mut file = self.during(out).take(most + 1);
             file.read_to_end(&mut whole).map_err(|error| self.error(error))?;
         }
         if self.length.max(whole.len() as u64) > most {
@@ -182,12 +197,47 @@ impl Reading {
     }
 
     /// The bytes of one read; `None` at the end.
-    fn block(&mut self, scratch: &mut Scratch) -> Result<Option<Bytes>, FilterError> {
-        let block = scratch.read(&mut self.file).map_err(|error| self.error(error))?;
+    fn block(
+        &mut self,
+        scratch: &mut Scratch,
+        out: &Outputs<'_>,
+    ) -> Result<Option<Bytes>, FilterError> {
+        let block = scratch.read(&mut self.during(out)).map_err(|error| self.error(error))?;
         if let Some(block) = &block {
             self.last = block.last().copied();
         }
         Ok(block)
+    }
+}
+
+/// Reads a file until the unit ends, which may be before anything more comes: other units have to
+/// get their turn.
+struct During<'o> {
+    file: &'o File,
+    waits: bool,
+    out: &'o Outputs<'o>,
+}
+
+impl During<'_> {
+    /// Waits until the file can be read.
+    fn wait(&self) -> io::Result<()> {
+        while !self.out.is_ended() {
+            match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&LOOK)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(io::Error::other(UnitEnded))
+    }
+}
+
+impl Read for During<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.waits {
+            self.wait()?;
+        }
+        self.file.read(into)
     }
 }
 
@@ -222,11 +272,12 @@ impl Filter for ReadFiles {
             let ends_lines = self.plan.ends_lines;
             match &mut self.scratch {
                 None => {
+                    let whole = from.whole(ends_lines, out)?;
                     out.begins_at(from.origin.clone());
-                    out.send(0, from.whole(ends_lines)?)?;
+                    out.send(0, whole)?;
                 }
                 Some(scratch) => {
-                    if let Some(block) = from.block(scratch)? {
+                    if let Some(block) = from.block(scratch, out)? {
                         let behind = from.origin.skip(block.len() as u64);
                         out.begins_at(std::mem::replace(&mut from.origin, behind));
                         out.send(0, block)?;

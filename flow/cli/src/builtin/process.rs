@@ -87,7 +87,7 @@ pub(super) fn ending(status: ExitStatus, success: &[u64]) -> Option<String> {
 }
 
 /// Longest wait before checking again whether the unit has ended.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+pub(super) const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 impl ChildProcess {
     pub(super) fn start(command: &[String]) -> io::Result<Self> {
