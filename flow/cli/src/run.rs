@@ -190,6 +190,8 @@ fn watch_all(
     if !options.quiet && TerminalStream::Error.is_screen() {
         monitor::show(Arc::clone(&watched));
     }
+    // Before that, no output is begun and no deadline set.
+    running.wait_for_others();
     let outcome = run_all(options, units, running, &watched, writes_elsewhere);
     running.finish();
     // It reports the processes that were lost at the end.

@@ -53,8 +53,13 @@ impl Node {
             return Ok(());
         }
         match message {
-            // Time has passed.
-            Message::Beat => self.owned.iter().flatten().for_each(|owner| owner.look_again()),
+            Message::Beat => {
+                // It may be the first one.
+                drop(self.state());
+                self.change.notify_all();
+                // Time has passed.
+                self.owned.iter().flatten().for_each(|owner| owner.look_again());
+            }
             Message::Sent { from, unit, group, index, origin } => {
                 let (owner, producers) = self.owner_for(link, from)?;
                 self.find_again(link, unit, heard)?;

@@ -344,6 +344,24 @@ fn rejections_of_a_process_that_is_lost_afterwards_count() {
     link.cut();
 }
 
+#[test]
+fn who_has_connected_to_others_is_waited_for_and_who_is_lost_is_not() {
+    for is_lost in [false, true] {
+        let (running, link) = member_of(idempotent, SILENCE_LIMIT);
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| running.wait_for_others());
+            assert!(!waits.is_finished(), "it has said nothing");
+            if is_lost {
+                link.cut();
+            } else {
+                scope.spawn(|| link.write());
+            }
+            waits.join().unwrap();
+            link.cut();
+        });
+    }
+}
+
 /// It ignores all messages.
 #[test]
 fn nobody_who_is_sent_away_stays_by_saying_that_he_is_there() {

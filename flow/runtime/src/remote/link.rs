@@ -230,6 +230,11 @@ impl Link {
         drop((blocks, units));
     }
 
+    /// Whether the process at the other end has connected to all others: it sends nothing before.
+    pub(crate) fn has_begun(&self) -> bool {
+        !self.heartbeat.last().is_zero()
+    }
+
     pub(crate) fn is_given_up(&self) -> bool {
         self.is_given_up.load(Ordering::Acquire)
     }
@@ -314,6 +319,8 @@ impl Link {
         self.come_to_the_ring();
         let mut frames: Vec<Frame> = Vec::new();
         let mut heads = Vec::new();
+        // This process has connected to all others.
+        self.write_some(&[Message::Beat.into()], &mut heads)?;
         loop {
             let is_last = self.next(&mut frames);
             let mut rest = &frames[..];
@@ -392,8 +399,7 @@ impl Link {
     }
 
     fn named(&self, error: io::Error) -> LinkError {
-        let is_new = self.heartbeat.last().is_zero();
-        let limit = if is_new { self.first_byte } else { self.patience };
+        let limit = if self.has_begun() { self.patience } else { self.first_byte };
         match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => LinkError::Silent(limit),
             // If nothing was acknowledged for that long, TCP returns an error that it received, if
@@ -419,9 +425,9 @@ impl Link {
             match (&self.stream).read(into) {
                 Ok(0) => return Err(LinkError::Ended),
                 Ok(count) => {
-                    let is_first = self.heartbeat.last().is_zero();
+                    let had_begun = self.has_begun();
                     self.heartbeat.beat();
-                    if is_first {
+                    if !had_begun {
                         set_timeouts(&self.stream, self.patience).map_err(LinkError::Io)?;
                     }
                     return Ok(count);

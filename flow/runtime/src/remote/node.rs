@@ -305,6 +305,18 @@ impl Node {
         }
     }
 
+    /// Waits until all others have connected to each other, or are lost.
+    pub(crate) fn wait_for_others(&self) {
+        let mut state = self.state();
+        let is_awaited = |state: &NodeState, link: &Arc<Link>| {
+            !state.is_lost[link.rank as usize] && !link.has_begun()
+        };
+        let is_over = |state: &NodeState| state.is_finished || state.broken.is_some();
+        while !is_over(&state) && self.others().any(|link| is_awaited(&state, link)) {
+            state = self.change.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
     /// Waits until the coordinator announces that there are no more units, or the pipeline cannot
     /// go on.
     pub(crate) fn wait(&self) -> Result<(), Failure> {

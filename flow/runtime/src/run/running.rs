@@ -298,6 +298,15 @@ impl Running {
         self.node.as_ref().is_none_or(|node| node.is_coordinator())
     }
 
+    /// Waits until all other processes have connected to each other, or are lost. Units that are
+    /// submitted before wait for that themselves, and if two processes cannot reach each other, they
+    /// fail only later.
+    pub fn wait_for_others(&self) {
+        if let Some(node) = &self.node {
+            node.wait_for_others();
+        }
+    }
+
     /// In a process that is not the coordinator: takes part until the coordinator has stopped the
     /// pipeline. At the coordinator it returns at once.
     ///
