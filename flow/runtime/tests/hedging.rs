@@ -1,5 +1,6 @@
 //! A copy of a hedged filter that is stuck with one block.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
@@ -207,6 +208,72 @@ fn no_unit_waits_for_a_copy_whose_block_another_one_is_done_with() {
             three_units(&kind, &running, &gate, &seen);
         }
     }
+}
+
+/// Stops before that block.
+struct Pausing(Numbers, u64, Arc<Gate>);
+
+impl Filter for Pausing {
+    fn generate(&mut self, out: &mut Outputs<'_>) -> Result<Step, FilterError> {
+        if self.0.next == self.1 {
+            self.2.wait();
+        }
+        self.0.generate(out)
+    }
+}
+
+/// Counts its instances that are gone.
+struct Counted(Work, Arc<AtomicUsize>);
+
+impl Filter for Counted {
+    fn process(
+        &mut self,
+        block: Block,
+        port: usize,
+        out: &mut Outputs<'_>,
+    ) -> Result<(), FilterError> {
+        self.0.process(block, port, out)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.1.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_late_copy_that_fails_ends_no_unit_that_goes_on_without_it() {
+    let (gate, pause, gone, seen) = <(Arc<Gate>, Arc<Gate>, Arc<AtomicUsize>, Seen)>::default();
+    let placement: [&[u32]; 3] = [&[0], &[0, 0], &[0]];
+    let error = Some("too late to matter");
+    let (is_ordered, cut) = (false, Cut::Whole);
+    let kind = Kind { blocks: MANY, is_ordered, cut, placement, error, percent: FEW };
+    let (blocks, late) = MANY;
+    let mut graph = graph(&kind, &gate, &seen);
+    let source = {
+        let pause = Arc::clone(&pause);
+        move || Pausing(Numbers { next: 0, blocks }, late + 50, Arc::clone(&pause))
+    };
+    graph.replace("numbers", Arc::new(move || Box::new(source()))).unwrap();
+    let work = {
+        let (gate, gone) = (Arc::clone(&gate), Arc::clone(&gone));
+        move || Counted(Work { gate: Arc::clone(&gate), late, error }, Arc::clone(&gone))
+    };
+    graph.replace("work", Arc::new(move || Box::new(work()))).unwrap();
+    let running = graph.start().unwrap();
+    let (releases, ends) = (Releases(&gate), Releases(&pause));
+    let unit = running.submit(Unit::default());
+    while into_work(&running).hedges_won == 0 {
+        thread::yield_now();
+    }
+    drop(releases);
+    while gone.load(Ordering::SeqCst) == 0 {
+        thread::yield_now();
+    }
+    drop(ends);
+    unit.wait().unwrap();
+    check(&kind, &seen);
 }
 
 #[test]

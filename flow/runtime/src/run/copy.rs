@@ -461,7 +461,7 @@ impl FilterCopy {
                 Ok(step)
             }
             Ok(Err(error)) => Err(self.text_of(error, unit)),
-            Err(error) => Err(Some(error)),
+            Err(error) => Err(Some(error).filter(|_| !self.is_beaten(unit))),
         };
         let outputs = self.senders.iter().flatten().map(|sender| sender.stream.account());
         let inputs = self.inputs.iter().map(|(_, input)| input.account());
@@ -470,10 +470,6 @@ impl FilterCopy {
             Ok(step) => return Some(step),
             Err(error) => error?,
         };
-        if self.inputs.iter().any(|(_, input)| input.is_ended_for(self.index, unit.rank.unit)) {
-            // It was late, and another copy has done its work.
-            return None;
-        }
         self.fail(unit.rank.unit, location, &error);
         None
     }
@@ -488,12 +484,17 @@ impl FilterCopy {
         Ok(Step::More)
     }
 
-    /// The text of an error; `None` if it reports correctly that the unit has ended. Its code may
-    /// panic.
+    /// Whether the copy was late, and another one has done its work.
+    fn is_beaten(&self, unit: &Open) -> bool {
+        self.inputs.iter().any(|(_, input)| input.is_beaten(self.index, unit.rank.unit))
+    }
+
+    /// The text of an error; `None` if it reports correctly that the unit has ended, or nothing
+    /// waits for the copy. Its code may panic.
     fn text_of(&self, error: FilterError, unit: &Open) -> Option<String> {
         let is_end = error.is::<UnitEnded>() && unit.is_closed();
         let text = caught(move || (!is_end).then(|| error.to_string()));
-        text.unwrap_or_else(Some)
+        text.unwrap_or_else(Some).filter(|_| !self.is_beaten(unit))
     }
 
     fn fail(&self, unit: UnitId, location: BlockLocation, error: &str) {

@@ -60,10 +60,10 @@ impl Input {
         }
     }
 
-    /// Whether others have ended that unit in place of the copy, which does not know of it.
-    pub(crate) fn is_ended_for(&self, copy: usize, unit: UnitId) -> bool {
+    /// Whether nothing waits for the copy in that unit any more, as far as is known here.
+    pub(crate) fn is_beaten(&self, copy: usize, unit: UnitId) -> bool {
         match self {
-            Self::Here(stream) => stream.is_ended_for(copy, unit),
+            Self::Here(stream) => stream.is_beaten(copy, unit),
             Self::Elsewhere(consumer) => consumer.is_ended_for(copy, unit),
         }
     }

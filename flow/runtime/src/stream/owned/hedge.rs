@@ -12,6 +12,7 @@ use crate::memory::block::Block;
 use crate::memory::ledger::Charge;
 use crate::policy::hedging::Which;
 use crate::policy::priority::UnitId;
+use crate::stream::hedges::Hedges;
 use crate::stream::unit_queue::count_over;
 use crate::stream::work::{Finished, NextWork};
 
@@ -195,9 +196,11 @@ impl Stream {
         Finished { is_beaten: at.is_beaten, ended: at.ended }
     }
 
-    /// Whether others have ended that unit in place of the copy.
-    pub(crate) fn is_ended_for(&self, copy: usize, unit: UnitId) -> bool {
-        self.is_hedged
-            && self.state().hedges.as_ref().is_some_and(|hedges| hedges.is_ended_for(copy, unit))
+    /// Whether nothing waits for the copy: another one has finished its block, or others have ended
+    /// that unit in place of it.
+    pub(crate) fn is_beaten(&self, copy: usize, unit: UnitId) -> bool {
+        let is_beaten =
+            |hedges: &Hedges| hedges.has_beaten(copy) || hedges.is_ended_for(copy, unit);
+        self.is_hedged && self.state().hedges.as_ref().is_some_and(is_beaten)
     }
 }
