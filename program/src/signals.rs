@@ -7,15 +7,34 @@ use rustix::process::Signal;
 /// and SIGQUIT for programs in the background.
 #[must_use]
 pub fn ending() -> Vec<i32> {
-    not_ignored(&std::fs::read_to_string("/proc/self/status").unwrap_or_default())
+    not_ignored(&status())
 }
 
-/// `status` is that of proc_pid_status(5).
+/// Whether this process ignores the signal with that number.
+#[must_use]
+pub fn is_ignored(signal: i32) -> bool {
+    is_in(ignored(&status()), signal)
+}
+
+/// The status of this process, as in proc_pid_status(5).
+fn status() -> String {
+    std::fs::read_to_string("/proc/self/status").unwrap_or_default()
+}
+
+/// The signals that it ignores, a bit for each.
+fn ignored(status: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+fn is_in(mask: u64, signal: i32) -> bool {
+    mask >> (signal - 1) & 1 == 1
+}
+
 fn not_ignored(status: &str) -> Vec<i32> {
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    let ignored = ignored(status);
     let ending = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM].map(Signal::as_raw);
-    ending.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0).collect()
+    ending.into_iter().filter(|signal| !is_in(ignored, *signal)).collect()
 }
 
 #[cfg(test)]
@@ -30,5 +49,6 @@ mod tests {
         assert_eq!(not_ignored(&status("0000000000001001")), [2, 3, 15]);
         assert_eq!(not_ignored(&status("0000000000000006")), [1, 15]);
         assert_eq!(not_ignored(""), [1, 2, 3, 15]);
+        assert!(is_in(ignored(&status("0000000000010000")), 17));
     }
 }

@@ -12,7 +12,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use seekwire_flow::{Failure, OnReject, Running, Unit};
+use seekwire_program::signals;
 use seekwire_program::table::printable;
+use signal_hook::consts::SIGCHLD;
 use signal_hook::iterator::Signals;
 
 use crate::arguments::FlowRun;
@@ -274,7 +276,11 @@ fn is_unread(failure: &Failure) -> bool {
 /// When a signal ends this process, also ends the programs that `exec` has started, completes the
 /// trace, and leaves nothing behind.
 pub(crate) fn end_well_at_signals(trace: Option<Arc<Trace>>) -> Result<()> {
-    let ending = seekwire_program::signals::ending();
+    if signals::is_ignored(SIGCHLD) {
+        // The kernel would keep no exit status of a program that has ended.
+        signal_hook::flag::register(SIGCHLD, Arc::default()).context("cannot catch signals")?;
+    }
+    let ending = signals::ending();
     let mut signals = Signals::new(ending).context("cannot catch signals")?;
     let at_signals = move || {
         for signal in signals.forever() {

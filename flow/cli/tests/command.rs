@@ -450,3 +450,17 @@ fn a_signal_that_is_ignored_stays_so() {
     drop(input);
     assert!(flow.wait().unwrap().success());
 }
+
+#[test]
+fn programs_are_waited_for_although_their_ends_are_ignored() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("data"), "a\nb\n").unwrap();
+    let output = Command::new("env")
+        .args(["--ignore-signal=CHLD", env!("CARGO_BIN_EXE_seekwire-flow"), "flow", "run", "-q"])
+        .args(["-e", "read | exec cat | exec success=[3] sh -c 'cat; exit 3'", "data"])
+        .current_dir(directory.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "a\nb\n");
+}

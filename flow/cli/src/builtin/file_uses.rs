@@ -237,7 +237,8 @@ mod tests {
 
     #[test]
     fn a_filter_of_an_earlier_unit_makes_nothing_forgotten() {
-        let [first, second, third] = ["0", "1", "2"].map(|unit| serde_json::from_str(unit).unwrap());
+        let [first, second, third] =
+            ["0", "1", "2"].map(|unit| serde_json::from_str(unit).unwrap());
         let mut uses = Uses::default();
         uses.turn_to(first);
         uses.read.insert((0, 1));

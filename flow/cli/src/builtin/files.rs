@@ -12,9 +12,7 @@ use nix::unistd::close;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
-use seekwire_flow::{
-    Block, Filter, FilterError, Origin, Outputs, Ports, Step, UnitEnded, UnitId,
-};
+use seekwire_flow::{Block, Filter, FilterError, Origin, Outputs, Ports, Step, UnitEnded, UnitId};
 use seekwire_program::standard;
 
 use super::built_filter::BuiltFilter;
