@@ -2,29 +2,23 @@
 //! processes that see the same files. No file is both, and none is written twice: beginning a file
 //! anew destroys it for its reader, or what another filter, unit or block has written.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use rustix::fd::AsFd;
 use rustix::fs::{FileType, fstat};
 use seekwire_flow::{FilterError, UnitId};
 
 use super::directory_walk::{Tree, named};
+use super::file_writers::{Writer, Writers};
 use crate::unit_argument;
 
 /// Device and inode; `None` for a pipe or a device.
 pub(crate) type FileId = Option<(u64, u64)>;
-
-/// A filter, named as in messages, that writes a file for a unit.
-#[derive(Clone)]
-pub(super) struct Writer {
-    pub(super) filter: Arc<str>,
-    pub(super) unit: UnitId,
-}
 
 #[derive(Default)]
 struct Uses {
@@ -35,7 +29,7 @@ struct Uses {
     /// Trees whose files it reads one by one.
     trees: Vec<Tree>,
     /// The first writer of each file in this process.
-    written: HashMap<(u64, u64), Writer>,
+    written: Writers,
 }
 
 impl Uses {
@@ -134,7 +128,7 @@ pub(super) fn reads(
     let Some(identity) = identity(file).map_err(named(path))? else { return Ok(()) };
     let mut uses = Uses::of(unit);
     let is_written = throughout().contains(&identity)
-        || uses.written.get(&identity).is_some_and(|writer| writer.unit == unit)
+        || uses.written.get(identity).is_some_and(|writer| writer.unit == unit)
         || written_by_others(unit, argument).iter().any(|other| number(other) == identity);
     if is_written {
         let path = path.display();
@@ -171,7 +165,7 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
     if let Ok(file) = File::options().write(true).create_new(true).open(path) {
         // A file of the same number was written before, and has been removed.
         if let Some(identity) = identity(&file)? {
-            uses.written.remove(&identity);
+            uses.written.remove(identity);
         }
         return Ok(file);
     }
@@ -199,7 +193,7 @@ pub(super) fn writes(
         Some("the unit cannot write a file that it reads; write to another file".to_owned())
     } else if throughout().contains(&identity) {
         Some("it is standard output or the trace; write to another file".to_owned())
-    } else if let Some(before) = uses.written.get(&identity) {
+    } else if let Some(before) = uses.written.get(identity) {
         Some(writer.after(before))
     } else {
         let others = written_by_others(writer.unit, argument);
@@ -212,23 +206,6 @@ pub(super) fn writes(
     uses.written.insert(identity, writer.clone());
     drop(uses);
     file.set_len(0).map_err(named(path))
-}
-
-impl Writer {
-    /// Why it cannot write a file that the other one has written.
-    fn after(&self, other: &Self) -> String {
-        let Self { filter, unit } = other;
-        if self.filter != *filter {
-            format!("{filter} already writes it; write to another file")
-        } else if self.unit != *unit {
-            format!(
-                "unit {unit} has already written it; let path differ between units, for example \
-                 by {{}}, their number"
-            )
-        } else {
-            "another block has already been written to it; write to another file".to_owned()
-        }
-    }
 }
 
 #[cfg(test)]

@@ -17,7 +17,8 @@ use seekwire_program::standard;
 
 use super::built_filter::BuiltFilter;
 use super::directory_walk::{Tree, named};
-use super::file_uses::{self, Writer};
+use super::file_uses;
+use super::file_writers::Writer;
 use super::process::LOOK;
 use super::read_buffer::Scratch;
 use crate::monitor::screen;

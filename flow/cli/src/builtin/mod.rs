@@ -6,6 +6,7 @@ mod compute;
 mod directory_walk;
 pub(crate) mod exec;
 pub(crate) mod file_uses;
+mod file_writers;
 pub(crate) mod files;
 mod filter_protocol;
 mod filter_session;
