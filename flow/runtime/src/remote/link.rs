@@ -278,12 +278,13 @@ impl Link {
     pub(crate) fn cut(&self) {
         let mut queue = self.queue();
         queue.is_closed = true;
-        queue.frames.clear();
-        queue.units.clear();
+        let frames = (std::mem::take(&mut queue.frames), std::mem::take(&mut queue.units));
         drop(queue);
         self.notify_all();
         // It may be disconnected already.
         let _ = self.stream.shutdown(Shutdown::Both);
+        // As in `give_up`.
+        drop(frames);
     }
 
     /// Writes the frames of the queue, until it is closed. An error is reported to the reader.
