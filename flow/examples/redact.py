@@ -75,7 +75,8 @@ def serve(filter):
         try:
             end = DONE
             if kind == INIT:
-                filter.init(data.decode(), number, send)
+                # It may be a path that is no text.
+                filter.init(os.fsdecode(data), number, send)
             elif kind == BLOCK:
                 filter.process(data, port, number, send)
             elif kind == GENERATE:

@@ -4,7 +4,9 @@ mod c;
 mod rules;
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -95,6 +97,19 @@ fn the_example_in_python_keeps_everything_in_its_place() {
     };
     assert_eq!(hidden(0), lines.matches(|c: char| c.is_ascii_digit()).count(), "{said}");
     assert_eq!(hidden(1), 1_000_000, "{said}");
+}
+
+#[test]
+fn the_example_in_python_takes_arguments_that_are_no_text() {
+    let redact = root().join("flow/examples/redact.py");
+    let directory = through(&["python3", redact.to_str().unwrap()], "", "", "");
+    let name = OsStr::from_bytes(b"d\xffta");
+    fs::write(directory.path().join(name), "7 of 9").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seekwire-flow"));
+    command.args(["flow", "run", "-q", "own.toml"]).arg(name).current_dir(directory.path());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "x of x");
 }
 
 #[test]
