@@ -3,7 +3,7 @@
 //! Drift (temperature, other load) then affects all variants alike, and none always follows the
 //! same other one.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::launch::{self, Traffic};
 use crate::progress::Progress;
@@ -83,6 +83,25 @@ impl Trial {
         if let Some(traffic) = traffic {
             *self.traffic.get_or_insert_default() += traffic;
         }
+    }
+
+    /// For runs that are to use shared memory. The warm-up may end before the ends have found each
+    /// other.
+    ///
+    /// # Errors
+    ///
+    /// If hardly a byte went through it. The readings are dropped: they are those of TCP.
+    pub fn require_ring(&mut self) -> Result<()> {
+        let Traffic { ring, tcp, .. } = self.traffic.unwrap_or_default();
+        // A sender that does not block leaves a ring that is full of small messages until the
+        // receiver has caught up.
+        if self.warm_up || ring > tcp / 100 {
+            return Ok(());
+        }
+        self.readings.clear();
+        bail!(
+            "{ring} bytes went through shared memory and {tcp} by TCP; `seekwire doctor` may say why"
+        )
     }
 }
 
@@ -220,6 +239,24 @@ mod tests {
             ("group", Some("no such program"))
         );
         assert!(rows.iter().any(|row| row.variant == "flaky" && row.spread.is_some()));
+    }
+
+    #[test]
+    fn a_run_that_stayed_on_tcp_has_no_readings() {
+        let run = |ring: u64, tcp: u64| {
+            let variant = Variant::new("accelerated", move |trial: &mut Trial| {
+                trial.record("case", None, COUNT, 1.0);
+                trial.count(Some(Traffic { ring, tcp, ..Traffic::default() }));
+                trial.require_ring()
+            });
+            let mut groups = [Group::new("group", vec![variant])];
+            let samples = alternate(&mut groups, 1, &Progress::silent()).unwrap().0;
+            assert_eq!(samples.len(), 1, "{samples:?}");
+            samples[0].outcome.clone()
+        };
+        assert_eq!(run(1000, 2000), Ok(1.0));
+        assert!(run(10, 1000).unwrap_err().starts_with("10 bytes went through shared memory"));
+        assert!(run(0, 0).is_err());
     }
 
     #[test]

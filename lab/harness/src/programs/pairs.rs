@@ -29,7 +29,13 @@ where
     F: FnMut(&mut Trial) -> Result<()> + 'a,
 {
     let accelerated = match context.accelerated() {
-        Ok(mode) => Variant::new(ACCELERATED, run(mode)),
+        Ok(mode) => {
+            let mut run = run(mode);
+            Variant::new(ACCELERATED, move |trial: &mut Trial| {
+                run(trial)?;
+                trial.require_ring()
+            })
+        }
         Err(error) => Variant::unavailable(ACCELERATED, format!("{error:#}")),
     };
     Group::new(case, vec![Variant::new(PLAIN, run(Mode::Plain)), accelerated])

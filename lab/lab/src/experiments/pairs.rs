@@ -104,6 +104,9 @@ fn together(pair: &PeerPair, count: usize, tests: &[Test], trial: &mut Trial) ->
     for client in clients {
         let finished = client.wait()?;
         trial.count(finished.traffic);
+        if !matches!(pair.mode, Mode::Plain) {
+            trial.require_ring()?;
+        }
         let report = bench::parse(&finished.stdout)?
             .into_iter()
             .next()
