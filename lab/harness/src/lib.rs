@@ -12,7 +12,7 @@
 //! measure      from a measurement to its files
 //! schedule     alternation of variants, warm-up, failures
 //! launch       children: plain or accelerated, watched, never left behind
-//! record       readings, rows; stats: medians, spread, bootstrap intervals
+//! record       readings; row: what all rounds show; stats: medians, spread, bootstrap intervals
 //! outcome      the findings of an experiment, and the contents of `result.json`
 //! report       a page for one result, and its parts; plot: figures, and bars as SVG
 //! output, machine, progress, text
@@ -41,6 +41,7 @@ pub mod programs;
 pub mod progress;
 pub mod record;
 pub mod report;
+mod row;
 pub mod schedule;
 pub mod search;
 pub mod stats;

@@ -8,7 +8,8 @@ use csv::StringRecord;
 use serde::{Deserialize, Serialize};
 
 use crate::launch::Traffic;
-use crate::stats::{self, Ratio, Spread};
+pub use crate::row::{FailureGroup, Row, failures};
+use crate::stats::{self, Ratio};
 
 /// A measured quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,77 +66,9 @@ pub struct Sample {
     pub traffic: Option<Traffic>,
 }
 
-/// Rows that failed with the same error.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FailureGroup<'a> {
-    /// The reason that they share.
-    pub error: &'a str,
-    /// The rows without a value.
-    pub rows: Vec<&'a Row>,
-}
-
-impl FailureGroup<'_> {
-    /// The variants that failed with it.
-    pub fn variants(&self) -> Vec<&str> {
-        let mut variants: Vec<&str> = self.rows.iter().map(|row| row.variant.as_str()).collect();
-        variants.sort_unstable();
-        variants.dedup();
-        variants
-    }
-}
-
-/// The failures among `rows`, each error once.
-pub fn failures(rows: &[Row]) -> Vec<FailureGroup<'_>> {
-    let mut failures: Vec<FailureGroup<'_>> = Vec::new();
-    for row in rows {
-        let Some(error) = row.error.as_deref() else { continue };
-        match failures.iter_mut().find(|failure| failure.error == error) {
-            Some(failure) => failure.rows.push(row),
-            None => failures.push(FailureGroup { error, rows: vec![row] }),
-        }
-    }
-    failures
-}
-
 /// All readings of an experiment, in the order in which they were taken.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Samples(pub Vec<Sample>);
-
-/// Everything known about one (case, variant, metric) over all rounds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Row {
-    /// The case that was measured.
-    pub case: String,
-    /// The case as a number, where it has one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub x: Option<f64>,
-    /// The way it was done.
-    pub variant: String,
-    /// The quantity; empty if no run of this variant got far enough to measure any.
-    pub metric: String,
-    /// Its unit.
-    pub unit: String,
-    /// The direction in which it improves.
-    pub better: Better,
-    /// Median and spread over the rounds; `None` if every run failed.
-    pub spread: Option<Spread>,
-    /// This variant over the baseline variant, with its 95 % interval; `None` for the baseline
-    /// itself.
-    pub ratio: Option<Ratio>,
-    /// The variant that `ratio` divides by.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub baseline: Option<String>,
-    /// Median per run of bytes that went through shared memory, both ways, as counted by the
-    /// client.
-    pub ring_bytes: Option<u64>,
-    /// Median per run of bytes that went through the kernel's TCP, both ways, as counted by the
-    /// client.
-    pub tcp_bytes: Option<u64>,
-    /// Number of runs that failed.
-    pub failures: usize,
-    /// The error of the first of them.
-    pub error: Option<String>,
-}
 
 impl Samples {
     /// One row for each (case, variant, metric), in order of first appearance, compared with
@@ -160,7 +93,7 @@ impl Samples {
             .map(|key| {
                 let other =
                     (key.1 != baseline).then(|| groups.get(&(key.0, baseline, key.2))).flatten();
-                row(&groups[&key], other.map(Vec::as_slice), baseline)
+                Row::of(&groups[&key], other.map(Vec::as_slice), baseline)
             })
             .collect()
     }
@@ -367,37 +300,8 @@ fn kept(word: &str) -> &'static str {
     word
 }
 
-fn row(samples: &[&Sample], of_baseline: Option<&[&Sample]>, baseline: &str) -> Row {
-    let first = samples[0];
-    let outcome = |sample: &&Sample| (sample.round, sample.outcome.as_ref().ok().copied());
-    let values: Vec<f64> = samples.iter().filter_map(|sample| outcome(sample).1).collect();
-    let median_bytes = |of: fn(&Traffic) -> u64| {
-        let traffic = samples.iter().filter_map(|sample| sample.traffic.as_ref());
-        let bytes: Vec<f64> = traffic.map(|traffic| of(traffic) as f64).collect();
-        stats::median(&bytes).map(|bytes| bytes as u64)
-    };
-    Row {
-        case: first.case.clone(),
-        x: first.x,
-        variant: first.variant.clone(),
-        metric: first.metric.map_or("", |metric| metric.name).to_owned(),
-        unit: first.metric.map_or("", |metric| metric.unit).to_owned(),
-        better: first.metric.map_or(Better::Higher, |metric| metric.better),
-        spread: Spread::of(&values),
-        ratio: of_baseline.and_then(|others| {
-            let (these, others) = (samples.iter().map(outcome), others.iter().map(outcome));
-            stats::ratio_of_medians(&pairs(these, others))
-        }),
-        baseline: of_baseline.map(|_| baseline.to_owned()),
-        ring_bytes: median_bytes(|traffic| traffic.ring),
-        tcp_bytes: median_bytes(|traffic| traffic.tcp),
-        failures: samples.len() - values.len(),
-        error: samples.iter().find_map(|sample| sample.outcome.as_ref().err()).cloned(),
-    }
-}
-
 /// Readings of the same rounds, side by side; only those that exist.
-fn pairs(
+pub(crate) fn pairs(
     numerators: impl Iterator<Item = (usize, Option<f64>)>,
     denominators: impl Iterator<Item = (usize, Option<f64>)>,
 ) -> Vec<(f64, f64)> {

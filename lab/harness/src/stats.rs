@@ -150,10 +150,13 @@ impl Ratio {
             ..FEWEST_ROUNDS => 1.0,
             _ => (rounds as f64 / (rounds - 1) as f64).sqrt() * student_t(rounds - 1) / NORMAL,
         };
-        // A ratio and its inverse are to have the same interval.
-        let [low, high] =
-            [self.low, self.high].map(|end| self.value * (end / self.value).powf(factor));
-        Self { low, high, ..self }
+        let Self { value, low, high, .. } = self;
+        // A ratio and its inverse are to have the same interval; zero has no inverse.
+        let widen = |end: f64| match value > 0.0 {
+            true => value * (end / value).powf(factor),
+            false => value + (end - value) * factor,
+        };
+        Self { low: widen(low), high: widen(high), ..self }
     }
 }
 
@@ -293,6 +296,17 @@ mod tests {
         assert_eq!(ratio, Ratio { value: 3.0, low: 3.0, high: 3.0, pairs: Some(5) });
         assert!(ratio.has_interval(), "five equal rounds are more than one");
         assert!(!ratio_of_medians(&[(6.0, 2.0)]).unwrap().has_interval());
+    }
+
+    #[test]
+    fn few_rounds_have_a_wider_interval_also_around_zero() {
+        let ratio = Ratio { value: 2.0, low: 1.0, high: 4.0, pairs: Some(5) };
+        let widened = ratio.widened(5);
+        assert!((widened.low * widened.high - 4.0).abs() < 1e-9 && widened.low < 0.7);
+        assert_eq!(ratio.widened(1), ratio);
+        let nothing = Ratio { value: 0.0, low: 0.0, high: 0.5, pairs: Some(5) }.widened(5);
+        assert_eq!((nothing.value, nothing.low), (0.0, 0.0));
+        assert!(nothing.high > 0.5 && nothing.high < 1.0, "{nothing:?}");
     }
 
     #[test]

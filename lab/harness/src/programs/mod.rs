@@ -96,7 +96,7 @@ pub fn is_headline(row: &Row) -> bool {
 fn headlines(rows: &[Row], better: Better) -> impl Iterator<Item = (&Row, Ratio)> {
     rows.iter()
         .filter(move |row| row.variant == ACCELERATED && row.better == better && is_headline(row))
-        .filter_map(|row| Some((row, row.ratio?)))
+        .filter_map(|row| Some((row, row.widened_ratio()?)))
 }
 
 fn figures(rows: &[Row]) -> Vec<Figure> {

@@ -135,8 +135,8 @@ pub fn measurements(rows: &[Row]) -> Markup {
         h2 { "Measurements" }
         p.soft {
             "Medians over the rounds; the spread is smallest to largest, with the interquartile range and the median \
-             absolute deviation. Ratios divide by the named baseline and carry a 95 % bootstrap interval over rounds. \
-             Bytes are the median per run, both ways, as the client counted them."
+             absolute deviation. Ratios divide by the named baseline and carry a 95 % bootstrap interval over rounds, wider \
+             where these are few. Bytes are the median per run, both ways, as the client counted them."
         }
         (table(&COLUMNS, &measured))
     }
@@ -144,7 +144,7 @@ pub fn measurements(rows: &[Row]) -> Markup {
 
 fn measurement(row: &Row, spread: &Spread) -> Markup {
     let bytes = |bytes: Option<u64>| bytes.map(text::about_bytes).unwrap_or_default();
-    let (ratio, interval) = row.ratio.map_or_else(Default::default, |ratio| {
+    let (ratio, interval) = row.widened_ratio().map_or_else(Default::default, |ratio| {
         (format!("{:.3}", ratio.value), format!("{:.3} – {:.3}", ratio.low, ratio.high))
     });
     html! {
@@ -178,7 +178,7 @@ pub fn divided_by(row: &Row) -> String {
 
 /// The class of a ratio: only an interval that leaves 1 out is a verdict.
 pub fn verdict(row: &Row) -> &'static str {
-    match (row.ratio.filter(Ratio::has_interval), row.better) {
+    match (row.widened_ratio().filter(Ratio::has_interval), row.better) {
         (Some(ratio), Better::Higher) if ratio.low > 1.0 => "better",
         (Some(ratio), Better::Higher) if ratio.high < 1.0 => "worse",
         (Some(ratio), Better::Lower) if ratio.high < 1.0 => "better",

@@ -34,7 +34,7 @@ pub fn plain_text(
             Better::Lower => format!("{} (less is better)", row.unit),
             Better::Higher => row.unit.clone(),
         });
-        let ratio = ours.and_then(|row| row.ratio);
+        let ratio = ours.and_then(Row::widened_ratio);
         lines.push([
             case.to_owned(),
             unit,
@@ -132,7 +132,7 @@ mod tests {
         let lines: Vec<&str> = table.lines().collect();
         assert_eq!(lines.len(), 5, "{table}");
         assert!(
-            lines[1].contains("1100 (1000 – 1200)") && lines[1].contains("1.50 (1.20 – 1.90)"),
+            lines[1].contains("1100 (1000 – 1200)") && lines[1].contains("1.50 (0.82 – 2.83)"),
             "{table}"
         );
         assert!(lines[1].contains("3.0 MiB") && lines[1].ends_with("[2]"), "{table}");

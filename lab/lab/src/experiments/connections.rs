@@ -9,7 +9,7 @@ use crate::bench::{CONNECTIONS, Operation, Socket};
 use crate::experiment::{Context, Experiment};
 use crate::outcome::{Findings, Outcome, Recorded};
 use crate::plot::{Bar, Chart, Figure};
-use crate::record::Selector;
+use crate::record::Row;
 use crate::schedule::{Group, alternate};
 
 pub(super) struct Connections;
@@ -37,8 +37,9 @@ impl Experiment for Connections {
     }
 
     fn findings(&self, Recorded { samples, .. }: Recorded<'_>) -> Findings {
-        let select = |variant| Selector { case: "64 B", variant, metric: CONNECTIONS };
-        let ratio = samples.ratio(select(ACCELERATED), select(TCP));
+        let rows = samples.rows(TCP);
+        let is_wanted = |row: &&Row| row.variant == ACCELERATED && row.metric == CONNECTIONS.name;
+        let ratio = rows.iter().find(is_wanted).and_then(Row::widened_ratio);
         let bars = ratio.map(|ratio| Bar {
             name: "connect, request, response, close".to_owned(),
             value: ratio.value,

@@ -200,7 +200,7 @@ fn figure(file: &str, title: &str, label: &str, better: Better, rows: &[Row]) ->
         .iter()
         .filter(|row| row.better == better && row.metric != TAIL.name)
         .filter_map(|row| {
-            let ratio = row.ratio?;
+            let ratio = row.widened_ratio()?;
             let name = format!("{}: {}", row.case, row.variant);
             Some(Bar { name, value: ratio.value, low: ratio.low, high: ratio.high })
         });

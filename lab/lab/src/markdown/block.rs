@@ -257,7 +257,7 @@ impl Medians {
             }
             let spread = |variant| find(line, variant)?.spread.map(median);
             cells.extend(self.variants.iter().map(|one| spread(one).unwrap_or_else(nothing)));
-            let of = |variant| find(line, variant)?.ratio.map(interval);
+            let of = |variant| find(line, variant)?.widened_ratio().map(interval);
             cells.extend(self.ratios.iter().map(|one| of(one).unwrap_or_else(nothing)));
             cells
         });
@@ -356,7 +356,8 @@ impl Grid {
         match &self.show {
             Shown::Ratio => {
                 let rows = contents.result.rows.iter().filter(of_variant);
-                Ok(rows.filter_map(|row| Some((row.case.clone(), interval(row.ratio?)))).collect())
+                let ratio = |row: &Row| Some((row.case.clone(), interval(row.widened_ratio()?)));
+                Ok(rows.filter_map(ratio).collect())
             }
             Shown::SavedAgainst(other) => {
                 let raw = contents.raw.as_deref().ok_or_else(|| {
