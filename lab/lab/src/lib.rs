@@ -19,6 +19,7 @@
 //! run             experiments, one after another
 //! claim, verdict  the claims of papers, judged by the measurements
 //!   quantity      their numbers, by the names of rows
+//!   estimate      numbers with intervals
 //! published       published ratios beside ours
 //! run_all, journal  every experiment in turn, and what became of each
 //! site, markdown  the site that joins all results, and tables in Markdown pages
@@ -42,6 +43,7 @@ pub mod calibrate;
 pub mod claim;
 pub mod command;
 mod curves;
+mod estimate;
 pub mod experiment;
 #[macro_use]
 pub mod experiment_file;

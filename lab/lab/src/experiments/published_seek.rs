@@ -146,8 +146,7 @@ fn dip(result: &ResultFile) -> Evidence {
     let missing = "there are no sizes on both sides of 1000 B";
     let (below, above) = below.zip(above).ok_or(missing)?;
     let (below, above) = (at(&savings, *below, 16)?, at(&savings, *above, 16)?);
-    let lower = if below.value < above.value { below } else { above };
-    lower.minus(near)
+    Estimate::smallest([below.minus(near)?, above.minus(near)?]).ok_or_else(|| missing.to_owned())
 }
 
 /// The paper's plot, and everything that its text says about the curves.

@@ -141,9 +141,9 @@ impl Experiment for Demand {
     fn computed(&self, words: &[&str], result: &ResultFile) -> Option<Evidence> {
         match words {
             ["kinds of sockets"] => Some(kinds_of_sockets(result)),
-            ["never slower"] => Some(never_slower(result)),
-            ["oracle, speeds change"] => Some(oracle_where(result, true)),
-            ["oracle, speeds stand still"] => Some(oracle_where(result, false)),
+            ["never slower"] => Some(largest(result, TIME, true, Estimate::ratio)),
+            ["oracle, speeds change"] => Some(largest(result, RATIO, true, Estimate::median)),
+            ["oracle, speeds stand still"] => Some(largest(result, RATIO, false, Estimate::median)),
             _ => None,
         }
     }
@@ -370,22 +370,18 @@ fn curves(rows: &[Row], is_own: impl Fn(&Row) -> bool + Copy) -> Vec<Series> {
     series
 }
 
-/// No interval: it is the end of one.
-fn bare(value: f64, rounds: usize) -> Evidence {
-    Estimate::mean(value, 0.0, rounds)
-}
-
-fn never_slower(result: &ResultFile) -> Evidence {
-    let low = |row: &Row| row.ratio.map(|ratio| ratio.low);
-    let worst = worst(judged(&result.rows, ADAPTIVE, TIME, true), low);
-    let (row, low) = worst.ok_or("adaptive and demand were not both measured")?;
-    bare(low, row.spread.map_or(0, |spread| spread.n))
-}
-
-fn oracle_where(result: &ResultFile, is_change: bool) -> Evidence {
-    let worst = worst(judged(&result.rows, ADAPTIVE, RATIO, is_change), middle);
-    let (row, _) = worst.ok_or("adaptive was not measured")?;
-    Estimate::median(result, At { case: &row.case, variant: ADAPTIVE, metric: RATIO.name })
+/// Of adaptive dealing, the largest of a number of all rows that are judged.
+fn largest(
+    result: &ResultFile,
+    metric: Metric,
+    is_change: bool,
+    of: fn(&ResultFile, At<'_>) -> Evidence,
+) -> Evidence {
+    let rows = judged(&result.rows, ADAPTIVE, metric, is_change);
+    let number =
+        |row: &Row| of(result, At { case: &row.case, variant: ADAPTIVE, metric: metric.name });
+    let all = rows.map(number).collect::<Result<Vec<_>, _>>()?;
+    Estimate::largest(all).ok_or_else(|| "adaptive dealing was not measured".to_owned())
 }
 
 /// The paper's two kinds of sockets, dealt on demand, where they differ most.
@@ -403,9 +399,14 @@ fn kinds_of_sockets(result: &ResultFile) -> Evidence {
         let other = format!("{}, {what}", ring.name());
         Estimate::ratio_of_medians(result, at(&other), at(&row.case)).ok()
     };
-    tcp_rows
-        .filter_map(ratio)
-        .max_by(|a, b| a.value.ln().abs().total_cmp(&b.value.ln().abs()))
+    let all: Vec<Estimate> = tcp_rows.filter_map(ratio).collect();
+    let [most, least] = [Estimate::largest(all.clone()), Estimate::smallest(all)];
+    let farther = |most: Estimate, least: Estimate| match most.value * least.value > 1.0 {
+        true => most,
+        false => least,
+    };
+    most.zip(least)
+        .map(|(most, least)| farther(most, least))
         .ok_or_else(|| "demand was not measured with both".to_owned())
 }
 

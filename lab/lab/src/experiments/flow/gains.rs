@@ -3,7 +3,7 @@
 use super::PAPER;
 use super::load::TCP;
 use crate::claim::{Estimate, Evidence, PublishedComparison};
-use crate::experiments::by_size::{median, spread};
+use crate::experiments::by_size::median;
 use crate::outcome::{At, ResultFile, SummaryValue, Table};
 use crate::plot::{Bar, Chart, Figure};
 use crate::record::{Better, Metric, Row};
@@ -52,26 +52,11 @@ impl Guarantee {
     fn gain(&self, result: &ResultFile, compute: &str, variant: &str) -> Evidence {
         let case = (self.case)(&result.rows, compute, variant)
             .ok_or_else(|| format!("TCP and {variant} hold nothing in common, {compute}"))?;
-        // A ratio of nothing has no interval, unless it was nothing in all rounds.
-        if median(&result.rows, &case, variant, self.metric) == Some(0.0) {
-            let all = spread(&result.rows, &case, variant, self.metric);
-            if all.is_none_or(|all| all.max > 0.0) {
-                return Err(format!("{variant} mostly holds nothing where TCP does: {case}"));
-            }
-            let tcp = At { case: &case, variant: TCP, metric: self.metric.name };
-            let rounds = Estimate::median(result, tcp)?.rounds;
-            return Ok(Estimate { value: 0.0, low: 0.0, high: 0.0, rounds });
-        }
         let ratio = Estimate::ratio(result, At { case: &case, variant, metric: self.metric.name })?;
-        Ok(match self.metric.better {
-            Better::Higher => ratio,
-            Better::Lower => Estimate {
-                value: 1.0 / ratio.value,
-                low: 1.0 / ratio.high,
-                high: 1.0 / ratio.low,
-                rounds: ratio.rounds,
-            },
-        })
+        match self.metric.better {
+            Better::Higher => Ok(ratio),
+            Better::Lower => ratio.inverse(),
+        }
     }
 
     pub(super) fn keys(&self, rows: &[Row]) -> Vec<SummaryValue> {

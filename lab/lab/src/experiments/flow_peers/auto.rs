@@ -84,14 +84,8 @@ pub(super) fn worst(result: &ResultFile) -> Result<Estimate, String> {
         let best = best(&result.rows, case).ok_or_else(|| format!("{case} was not measured"))?;
         Estimate::ratio_of_medians(result, at(AUTO), at(&variant(best)))
     };
-    let mut worst = ratio(LINKS[0])?;
-    for link in &LINKS[1..] {
-        let other = ratio(*link)?;
-        if other.value > worst.value {
-            worst = other;
-        }
-    }
-    Ok(worst)
+    let all = LINKS.into_iter().map(ratio).collect::<Result<Vec<_>, _>>()?;
+    Estimate::largest(all).ok_or_else(|| "there are no links".to_owned())
 }
 
 /// The size with the least median.

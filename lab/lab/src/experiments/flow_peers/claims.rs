@@ -7,30 +7,20 @@ use super::cases::{
 use crate::claim::{Estimate, Evidence};
 use crate::outcome::{At, ResultFile};
 
-fn rate(result: &ResultFile, variant: &str) -> Evidence {
-    Estimate::median(result, At { case: &case(GOAL_SIZE), variant, metric: RATE.name })
-}
-
 /// Over the faster one of the two.
 fn remote(result: &ResultFile) -> Evidence {
-    let (tcp, ipc) = (rate(result, ZEROMQ_TCP)?, rate(result, ZEROMQ_IPC)?);
-    let faster = if tcp.value > ipc.value { ZEROMQ_TCP } else { ZEROMQ_IPC };
     let case = case(GOAL_SIZE);
     let of = |variant| At { case: &case, variant, metric: RATE.name };
-    Estimate::ratio_of_medians(result, of(FLOW_RING), of(faster))
+    let over = |other| Estimate::ratio_of_medians(result, of(FLOW_RING), of(other));
+    let all = [over(ZEROMQ_TCP)?, over(ZEROMQ_IPC)?];
+    Estimate::smallest(all).ok_or_else(|| "there are no others".to_owned())
 }
 
 /// Of the three, the one that holds most.
 fn peak(result: &ResultFile) -> Evidence {
     let of = |variant| Estimate::median(result, At { case: SLOW, variant, metric: PEAK.name });
-    let mut most = of(FLOW)?;
-    for variant in [FLOW_RING, FLOW_TCP] {
-        let other = of(variant)?;
-        if other.value > most.value {
-            most = other;
-        }
-    }
-    Ok(most)
+    let all = [of(FLOW)?, of(FLOW_RING)?, of(FLOW_TCP)?];
+    Estimate::largest(all).ok_or_else(|| "there are no streams".to_owned())
 }
 
 /// The number of a claim by its words.
