@@ -96,7 +96,7 @@ impl RunningServer {
 
 impl ServerKind {
     /// Its name in tables.
-    pub(crate) fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Seekwire => "Seekwire",
             Self::Iipsrv => "iipsrv",

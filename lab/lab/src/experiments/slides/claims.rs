@@ -16,21 +16,22 @@ pub(super) fn computed(words: &[&str], result: &ResultFile) -> Option<Evidence> 
     }
 }
 
-/// Of all cases in which something is decoded or cached, the one with the largest number.
+const OWN: &str = ServerKind::Seekwire.name();
+
+/// The largest number of a run: one that decodes a tile twice is enough.
 fn twice(result: &ResultFile) -> Evidence {
-    let is_wanted =
-        |row: &&Row| row.variant == ServerKind::Seekwire.name() && row.metric == TWICE.name;
+    let is_wanted = |row: &&Row| row.variant == OWN && row.metric == TWICE.name;
     let spreads = result.rows.iter().filter(is_wanted).filter_map(|row| row.spread);
-    let worst = spreads.max_by(|one, other| one.max.total_cmp(&other.max));
-    Estimate::of(&worst.ok_or_else(|| format!("{} was not measured", TWICE.name))?)
+    let most = spreads.map(|spread| Estimate::mean(spread.max, 0.0, spread.n));
+    let most = Estimate::largest(most.collect::<Result<Vec<_>, _>>()?);
+    most.ok_or_else(|| format!("{} was not measured", TWICE.name))
 }
 
-/// With the largest number of viewers.
+/// With the largest number of viewers that was tried.
 fn memory(result: &ResultFile) -> Evidence {
-    let of = |count: &u64| {
-        let case = viewers(ViewKind::Decoded, *count);
-        let variant = ServerKind::Seekwire.name();
-        Estimate::median(result, At { case: &case, variant, metric: HELD.name })
-    };
-    COUNTS.iter().rev().map(of).find(Result::is_ok).unwrap_or_else(|| of(&GOAL))
+    let case = |count: &u64| viewers(ViewKind::Decoded, *count);
+    let is_tried =
+        |count: &&u64| result.rows.iter().any(|row| row.variant == OWN && row.case == case(count));
+    let most = COUNTS.iter().rev().find(is_tried).unwrap_or(&GOAL);
+    Estimate::median(result, At { case: &case(most), variant: OWN, metric: HELD.name })
 }
