@@ -54,9 +54,9 @@ fn overall(judgements: Vec<(&'static Claim, Judgement)>) -> Overall {
         (0, _) => name(Verdict::ImprovedUpon).to_owned(),
         (_, _) => format!("{} or {}", name(Verdict::Reproduced), name(Verdict::ImprovedUpon)),
     };
-    let (class, verdict) = match (yes + improved, no, unknown) {
-        (0, 0, 0) if missing == 0 => ("unknown", "nothing is claimed".to_owned()),
-        (0, 0, 0) => ("unknown", name(Verdict::NotMeasured).to_owned()),
+    let (class, verdict) = match (yes + improved, no, unknown + missing) {
+        (0, 0, 0) => ("unknown", "nothing is claimed".to_owned()),
+        (0, 0, _) if unknown == 0 => ("unknown", name(Verdict::NotMeasured).to_owned()),
         (0, 0, _) => ("unknown", name(Verdict::Undecided).to_owned()),
         (_, 0, 0) => ("yes", done),
         (_, 0, _) => ("yes", format!("{done}, as far as can be told")),
@@ -93,7 +93,8 @@ mod tests {
             let keys = "source.paper = 'a paper'\ncriterion.below = 0\nbetter = 'higher'";
             let claim: &Claim = Box::leak(Box::new(claim(title, keys)));
             let estimate = Estimate { value: (low + high) / 2.0, low, high, rounds: 5 };
-            (claim, claim.judge(Ok(estimate)))
+            let measured = low.is_finite().then_some(estimate);
+            (claim, claim.judge(measured.ok_or_else(|| "no such program".to_owned())))
         };
         let Overall { class, verdict, why, .. } = overall(intervals.iter().map(judged).collect());
         (class, verdict, why)
@@ -115,6 +116,16 @@ mod tests {
                 "0 of 2 claims; improved upon: gain; cannot be told: neither"
             )
         );
+        let missing = ("missing", f64::NAN, f64::NAN);
+        assert_eq!(
+            line(&[gain, missing]),
+            of(
+                "yes",
+                "improved upon, as far as can be told",
+                "0 of 2 claims; improved upon: gain; not measured: missing"
+            )
+        );
+        assert_eq!(line(&[missing]).1, "not measured");
         assert_eq!(line(&[]).1, "nothing is claimed");
     }
 }
