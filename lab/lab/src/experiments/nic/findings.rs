@@ -290,8 +290,8 @@ fn judged(here: Ratio, judge: impl Fn(Ratio) -> String) -> String {
 fn at_least(here: Ratio, wanted: f64) -> String {
     let judgement = match here {
         Ratio { low, .. } if low >= wanted => "yes, with the whole interval",
-        Ratio { value, .. } if value >= wanted => "yes, but the interval reaches below",
-        _ => "no",
+        Ratio { high, .. } if high < wanted => "no",
+        _ => "cannot be told",
     };
     format!("at least {wanted}: {judgement}")
 }
@@ -315,11 +315,8 @@ fn equal(here: Ratio, within: f64) -> String {
         Ratio { low, high, .. } if low >= 1.0 - within && high <= 1.0 + within => {
             "yes, with the whole interval"
         }
-        Ratio { value, .. } if (value - 1.0).abs() <= within => {
-            "yes, but the interval reaches beyond"
-        }
         Ratio { low, high, .. } if low > 1.0 + within || high < 1.0 - within => "no",
-        _ => "no, but the interval reaches there",
+        _ => "cannot be told",
     };
     format!("equal within {:.0} %: {judgement}", 100.0 * within)
 }
@@ -397,15 +394,17 @@ mod tests {
     #[test]
     fn judgements_go_by_intervals() {
         assert!(at_least(ratio(2.0, 1.7, 2.2), 1.6).ends_with("whole interval"));
-        assert!(at_least(ratio(1.7, 1.5, 1.9), 1.6).ends_with("below"));
-        assert!(at_least(ratio(1.5, 1.4, 1.9), 1.6).ends_with("no"));
+        assert!(at_least(ratio(1.7, 1.5, 1.9), 1.6).ends_with("cannot be told"));
+        assert!(at_least(ratio(1.5, 1.4, 1.9), 1.6).ends_with("cannot be told"));
+        assert!(at_least(ratio(1.4, 1.3, 1.5), 1.6).ends_with("no"));
         assert_eq!(direction(ratio(0.5, 0.4, 0.6), Better::Lower), "better: -50.0 %");
         assert_eq!(direction(ratio(0.5, 0.4, 0.6), Better::Higher), "worse: -50.0 %");
         assert!(
             direction(ratio(1.0, 0.9, 1.1), Better::Lower).starts_with("no significant difference")
         );
         assert!(equal(ratio(1.0, 0.95, 1.05), 0.1).ends_with("whole interval"));
-        assert!(equal(ratio(1.05, 0.8, 1.3), 0.1).ends_with("beyond"));
+        assert!(equal(ratio(1.05, 0.8, 1.3), 0.1).ends_with("cannot be told"));
+        assert!(equal(ratio(1.2, 1.05, 1.3), 0.1).ends_with("cannot be told"));
         assert!(equal(ratio(2.0, 1.9, 2.1), 0.1).ends_with("no"));
         let single = Ratio { pairs: Some(1), ..ratio(2.0, 2.0, 2.0) };
         assert!(judged(single, |here| at_least(here, 1.6)).starts_with("cannot be told"));
