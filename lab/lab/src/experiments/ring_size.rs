@@ -63,23 +63,26 @@ impl Experiment for RingSize {
             default.segment_size() as u64,
             (default.segment_size() * default.segments()) as u64,
         );
-        let mut groups = vec![Group::new(
-            &default_name,
-            vec![
-                variant(&default_name, TCP, program_pair(context, Socket::Tcp, false), &tests),
-                variant(&default_name, DEFAULT, program_pair(context, Socket::Tcp, true), &tests),
-            ],
-        )];
-        groups.extend(geometries.iter().map(|&(segment, pool)| {
+        let tcp = || variant(&default_name, TCP, program_pair(context, Socket::Tcp, false), &tests);
+        let of_geometry = |&(segment, pool): &(u64, u64)| {
             let name = geometry(segment, pool);
             let pair = || program_pair(context, Socket::Tcp, true);
             let other = pair().map(|pair| {
                 pair.env("SEEKWIRE_SEGMENT_SIZE", segment).env("SEEKWIRE_SEGMENTS", pool / segment)
             });
-            let variants =
+            let mut variants =
                 vec![variant(&name, DEFAULT, pair(), &tests), variant(&name, THIS, other, &tests)];
+            if name == default_name {
+                variants.push(tcp());
+            }
             Group::new(name, variants)
-        }));
+        };
+        let mut groups: Vec<Group<'_>> = geometries.iter().map(of_geometry).collect();
+        if groups.iter().all(|group| group.name != default_name) {
+            let own =
+                variant(&default_name, DEFAULT, program_pair(context, Socket::Tcp, true), &tests);
+            groups.push(Group::new(&default_name, vec![own, tcp()]));
+        }
         let samples = alternate(&mut groups, rounds, context.progress())?;
         drop(groups);
 
