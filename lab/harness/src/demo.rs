@@ -120,7 +120,7 @@ pub fn run(options: &DemoOptions) -> Result<()> {
         begun.elapsed().as_secs()
     )?;
     writeln!(stdout, "Report: {}", completed.report().display())?;
-    match completed.violation {
+    match completed.result.violation {
         Some(violation) => bail!("{violation}"),
         None => Ok(()),
     }

@@ -1,6 +1,6 @@
 //! From a measurement to its files.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 
@@ -11,6 +11,9 @@ use crate::output::{Destination, PACKED_RAW, RAW, RESULT};
 use crate::plot::Figure;
 use crate::report;
 
+/// The page of a result.
+const REPORT: &str = "report.html";
+
 /// An experiment that has been run and written down.
 #[derive(Debug)]
 pub struct Completed {
@@ -18,8 +21,6 @@ pub struct Completed {
     pub directory: PathBuf,
     /// The contents of `result.json`.
     pub result: ResultFile,
-    /// See [`Outcome::violation`].
-    pub violation: Option<String>,
 }
 
 /// Runs `experiment` between two looks at the machine, and writes everything it found, and what
@@ -45,6 +46,7 @@ pub fn measure(
     let summary = findings_of_run.summary.clone();
     let rows = outcome.samples.rows(outcome.baseline);
     let mut result = ResultFile::new(description.name, machine, outcome.parameters, rows);
+    result.violation = outcome.violation;
     findings_of_run.put_into(&mut result);
     // The mark of ownership goes first: if anything below fails, the next run may still take the
     // directory over.
@@ -58,13 +60,13 @@ pub fn measure(
         figures.push((figure.title.clone(), svg));
     }
     let report = report::html(&description, &result, &summary, &figures);
-    destination.write("report.html", &report)?;
-    Ok(Completed { directory: destination.path().to_owned(), result, violation: outcome.violation })
+    destination.write(REPORT, &report)?;
+    Ok(Completed { directory: destination.path().to_owned(), result })
 }
 
 impl Completed {
     /// Path of the report.
     pub fn report(&self) -> PathBuf {
-        self.directory.join(Path::new("report.html"))
+        self.directory.join(REPORT)
     }
 }

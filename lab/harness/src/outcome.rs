@@ -20,7 +20,7 @@ pub struct Outcome {
     /// The variant that all others are compared with.
     pub baseline: &'static str,
     /// An event that must never happen, such as damaged data. It is recorded like any other result,
-    /// and then ends the run with this error.
+    /// and then ends the run with this error. No claim is judged by such a result.
     pub violation: Option<String>,
 }
 
@@ -117,6 +117,9 @@ pub struct ResultFile {
     pub commit: String,
     /// How it was done.
     pub parameters: BTreeMap<String, Value>,
+    /// See [`Outcome::violation`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub violation: Option<String>,
     /// Medians, spread and ratios.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<Row>,
@@ -158,6 +161,7 @@ impl ResultFile {
             machine,
             commit: COMMIT.to_owned(),
             parameters,
+            violation: None,
             rows,
             tables: Vec::new(),
             summary: BTreeMap::new(),
@@ -184,6 +188,17 @@ impl ResultFile {
                 None => format!("{at} was not measured"),
             }
         })
+    }
+
+    /// Why readings of a row are missing: runs of its variant that failed, and left fewer than one
+    /// for each round.
+    pub fn lost(&self, at: At<'_>) -> Option<String> {
+        let rounds = self.parameters.get("rounds").and_then(Value::as_u64)?;
+        let readings = self.row(at).ok()?.spread?.n as u64;
+        let failed = |row: &&Row| row.variant == at.variant && row.spread.is_none();
+        let error = self.rows.iter().filter(failed).find_map(|row| row.error.as_deref())?;
+        (readings < rounds)
+            .then(|| format!("{} of {rounds} rounds failed: {error}", rounds - readings))
     }
 
     /// Whether it was a quick run, whose numbers must not be quoted.

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 pub use crate::context::{Context, Description, Options};
 
-use crate::claim::{Claim, Estimate, Evidence, Judgement, PublishedComparison};
+use crate::claim::{Claim, Estimate, Evidence, Judgement, PublishedComparison, Verdict};
 use crate::experiment_file::ExperimentFile;
 use crate::outcome::{At, Findings, Outcome, Recorded, ResultFile};
 use crate::quantity::Quantity;
@@ -74,13 +74,23 @@ impl dyn Experiment + '_ {
         Description { name: self.name(), about, paper_reference: follows.as_deref() }
     }
 
-    /// Judges one of its claims by `result`.
+    /// Judges one of its claims by `result`. What only some of the runs achieved, and others failed
+    /// to do, is no success.
     pub(crate) fn judge(&self, claim: &Claim, result: &ResultFile) -> Judgement {
-        claim.judge(self.evidence(claim, result))
+        let judgement = claim.judge(self.evidence(claim, result));
+        let is_success = matches!(judgement.verdict, Verdict::Reproduced | Verdict::ImprovedUpon);
+        let lost = claim.value.place().filter(|_| is_success).and_then(|at| result.lost(at));
+        match lost {
+            Some(why) => Judgement { verdict: Verdict::Undecided, why, ..judgement },
+            None => judgement,
+        }
     }
 
     /// The number of one of its claims.
     pub(crate) fn evidence(&self, claim: &Claim, result: &ResultFile) -> Evidence {
+        if let Some(violation) = &result.violation {
+            return Err(format!("the run ended with an error: {violation}"));
+        }
         let reason = |at| self.reason(result, at);
         match &claim.value {
             Quantity::Computed(words) => {

@@ -55,6 +55,14 @@ impl Quantity {
             Self::Computed(_) => None,
         }
     }
+
+    /// The row whose number it is, where a row has it.
+    pub(crate) fn place(&self) -> Option<At<'_>> {
+        match self {
+            Self::Median(place) | Self::Ratio(place) => Some(place.at()),
+            Self::Computed(_) => None,
+        }
+    }
 }
 
 impl Place {

@@ -75,7 +75,7 @@ fn run_into(
             failure.error
         ));
     }
-    match &completed.violation {
+    match &completed.result.violation {
         Some(violation) => bail!("experiment {}: {violation}", experiment.name()),
         None => Ok(completed),
     }

@@ -440,6 +440,43 @@ fn a_run_of_everything_goes_on_after_a_failure() {
 }
 
 #[test]
+fn no_claim_is_judged_by_damaged_data_or_by_the_runs_that_survived() {
+    let verdict = |change: &dyn Fn(&mut serde_json::Value)| {
+        let directory = tempfile::tempdir().unwrap();
+        let experiment = directory.path().join("connections");
+        copy("connections", &experiment);
+        let mut result: serde_json::Value =
+            serde_json::from_str(&read(experiment.join("result.json"))).unwrap();
+        let rows = result["rows"].as_array_mut().unwrap();
+        let row = rows.iter_mut().find(|row| row["variant"] == "accelerated").unwrap();
+        row["ratio"] = serde_json::json!({ "value": 1.0, "low": 0.99, "high": 1.01 });
+        change(&mut result);
+        fs::write(experiment.join("result.json"), result.to_string()).unwrap();
+        seekwire_lab::report(directory.path(), None).unwrap();
+        let page = read(directory.path().join("report/connections.html"));
+        (verdicts(&page).remove(0).1, page)
+    };
+    assert_eq!(verdict(&|_| ()).0, "yes\">met");
+    let (damaged, page) = verdict(&|result| result["violation"] = "a byte was wrong".into());
+    assert_eq!(damaged, "unknown\">not measured");
+    assert!(page.contains("This run ended with an error: a byte was wrong"), "{page}");
+    // The server crashed in two rounds.
+    let (survived, page) = verdict(&|result| {
+        let rows = result["rows"].as_array_mut().unwrap();
+        let row = rows.iter_mut().find(|row| row["variant"] == "accelerated").unwrap();
+        let mut failed = row.clone();
+        row["spread"]["n"] = 148.into();
+        failed["metric"] = "".into();
+        failed["spread"] = serde_json::Value::Null;
+        failed["ratio"] = serde_json::Value::Null;
+        failed["error"] = "the server was killed".into();
+        rows.push(failed);
+    });
+    assert_eq!(survived, "unknown\">cannot be told");
+    assert!(page.contains("2 of 150 rounds failed: the server was killed"), "{page}");
+}
+
+#[test]
 fn plots_are_drawn_from_the_result() {
     let results = tempfile::tempdir().unwrap();
     let directory = results.path().join("connections");

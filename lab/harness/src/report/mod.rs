@@ -23,6 +23,7 @@ pub fn html(
         h1 { (title) }
         p { (description.about) }
         @if let Some(paper) = description.paper_reference { p.soft { "After " (paper) "." } }
+        (parts::violation(result))
         (parts::summary(&keys))
         (parts::failures(&result.rows))
         @for (title, svg) in figures {
@@ -81,6 +82,7 @@ pub(crate) mod tests {
             machine: Machine::describe(),
             commit: "abc".to_owned(),
             parameters: BTreeMap::from([("rounds".to_owned(), 5.into())]),
+            violation: Some("<b>damaged</b>".to_owned()),
             rows: vec![
                 row("plain", None),
                 row("accelerated", Some(Ratio { value: 1.5, low: 1.2, high: 1.9, pairs: Some(3) })),
@@ -129,6 +131,7 @@ pub(crate) mod tests {
         let page = page();
         assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
         assert!(page.contains("GET &lt;64 B&gt;"));
+        assert!(page.contains("ended with an error: &lt;b&gt;damaged&lt;/b&gt;"));
         assert!(page.contains("Real programs &amp; their friends"));
     }
 

@@ -57,6 +57,15 @@ pub fn summary(keys: &[(&str, f64, &str)]) -> Markup {
     html! { @if !keys.is_empty() { h2 { "Summary" } (table(columns, &rows)) } }
 }
 
+/// A notice if something happened that must never happen.
+pub fn violation(result: &ResultFile) -> Markup {
+    html! {
+        @if let Some(violation) = &result.violation {
+            p.error { "This run ended with an error: " (violation) }
+        }
+    }
+}
+
 /// A list of rows without a value, by reason.
 pub fn failures(rows: &[Row]) -> Markup {
     let failures = record::failures(rows);

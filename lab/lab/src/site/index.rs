@@ -11,7 +11,7 @@ use super::{document, navigation};
 use crate::claim::Verdict;
 use crate::experiments;
 use crate::programs::DEMO;
-use crate::report::parts::table;
+use crate::report::parts::{table, violation};
 use crate::verdict::Overall;
 use crate::{demo, text};
 
@@ -92,6 +92,7 @@ fn card(entry: &ResultEntry, contents: &ResultContents) -> Markup {
                 span.soft { (overall.why) }
             }
             (outdated(contents))
+            (violation(&contents.result))
             (judgements(&overall))
         }
     }

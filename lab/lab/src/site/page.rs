@@ -53,6 +53,7 @@ pub(super) fn html(
                 p.soft { "After " (paper) "." }
             }
             (outdated(contents))
+            (parts::violation(result))
             @if result.is_quick() {
                 p.notice { "A quick run: to see that it works, not to quote." }
             }
