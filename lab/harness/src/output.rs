@@ -165,6 +165,20 @@ fn is_result(path: &Path) -> bool {
     read_file(path).is_ok_and(|text| serde_json::from_str::<Mark>(&text).is_ok())
 }
 
+/// Whether a directory has the result of a run that was not a quick one.
+pub fn is_thorough(directory: &Path) -> bool {
+    #[derive(Deserialize)]
+    struct Mark {
+        parameters: Parameters,
+    }
+    #[derive(Deserialize)]
+    struct Parameters {
+        quick: bool,
+    }
+    let text = read_file(&directory.join(RESULT)).unwrap_or_default();
+    serde_json::from_str::<Mark>(&text).is_ok_and(|mark| !mark.parameters.quick)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,12 +2,12 @@
 
 use anyhow::{Result, bail};
 
-use crate::experiment::{Context, Experiment, Options};
+use crate::experiment::{Context, Experiment, Options, Unavailable};
 use crate::experiments::by_name;
 use crate::launch::interrupt;
 use crate::measure::{Completed, measure};
 use crate::outcome::Recorded;
-use crate::output::Destination;
+use crate::output::{self, Destination};
 use crate::progress::Progress;
 use crate::{curves, record};
 
@@ -30,9 +30,7 @@ pub fn run<N: AsRef<str>>(names: &[N], options: &Options) -> Result<Vec<Complete
     }
     let prepared: Vec<_> = chosen
         .into_iter()
-        .map(|experiment| {
-            Ok((experiment, Destination::prepare(&options.out.join(experiment.name()))?))
-        })
+        .map(|experiment| Ok((experiment, destination(experiment, options)?)))
         .collect::<Result<_>>()?;
     if let Some(caution) = options.caution() {
         seekwire_program::tell(caution);
@@ -50,7 +48,21 @@ pub fn run<N: AsRef<str>>(names: &[N], options: &Options) -> Result<Vec<Complete
 /// As [`run()`].
 pub fn run_one(experiment: &dyn Experiment, options: &Options) -> Result<Completed> {
     interrupt::install();
-    run_into(experiment, options, &Destination::prepare(&options.out.join(experiment.name()))?)
+    run_into(experiment, options, &destination(experiment, options)?)
+}
+
+/// The directory of the result. A quick run does not replace what took a thorough one hours.
+fn destination(experiment: &dyn Experiment, options: &Options) -> Result<Destination> {
+    let directory = options.out.join(experiment.name());
+    if options.quick && output::is_thorough(&directory) {
+        let place = directory.display();
+        return Err(Unavailable(format!(
+            "{place} has the result of a thorough run, which a quick one does not replace; name another directory \
+             with --out"
+        ))
+        .into());
+    }
+    Destination::prepare(&directory)
 }
 
 fn run_into(

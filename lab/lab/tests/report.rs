@@ -440,6 +440,23 @@ fn a_run_of_everything_goes_on_after_a_failure() {
 }
 
 #[test]
+fn a_quick_run_does_not_replace_a_thorough_result() {
+    let out = tempfile::tempdir().unwrap();
+    copy("connections", &out.path().join("connections"));
+    let before = read(out.path().join("connections/result.json"));
+    let options = |quick| Options { quick, out: out.path().to_owned(), ..Options::default() };
+    let good =
+        FakeExperiment { name: "connections", fails: false, unavailable: false, lacks: false };
+    let error = seekwire_lab::run::run_one(&good, &options(true)).unwrap_err().to_string();
+    assert!(error.contains("thorough") && error.contains("--out"), "{error}");
+    let all = seekwire_lab::run_all::run_these(&[&good], &options(true)).unwrap();
+    assert_eq!((all.completed.len(), all.skipped.len(), all.failed.len()), (0, 1, 0));
+    assert_eq!(read(out.path().join("connections/result.json")), before);
+    seekwire_lab::run::run_one(&good, &options(false)).unwrap();
+    assert_ne!(read(out.path().join("connections/result.json")), before);
+}
+
+#[test]
 fn no_claim_is_judged_by_damaged_data_or_by_the_runs_that_survived() {
     let verdict = |change: &dyn Fn(&mut serde_json::Value)| {
         let directory = tempfile::tempdir().unwrap();

@@ -119,6 +119,8 @@ pub(super) struct LabRun {
     pub(super) names: Vec<String>,
 
     /// Run fewer and shorter rounds, to see that it works; do not quote the numbers
+    ///
+    /// A quick run does not replace the result of a thorough one.
     #[arg(long)]
     pub(super) quick: bool,
 
