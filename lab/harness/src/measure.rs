@@ -48,8 +48,10 @@ pub fn measure(
     let mut result = ResultFile::new(description.name, machine, outcome.parameters, rows);
     result.violation = outcome.violation;
     findings_of_run.put_into(&mut result);
-    // The mark of ownership goes first: if anything below fails, the next run may still take the
-    // directory over.
+    // If anything below fails, nothing of an earlier run may look as if it belonged to this one.
+    destination.remove(RAW)?;
+    destination.remove(REPORT)?;
+    // The mark of ownership goes first: the next run may still take the directory over.
     destination.write(RESULT, &(serde_json::to_string_pretty(&result)? + "\n"))?;
     destination.write(RAW, &outcome.samples.to_csv())?;
     destination.remove(PACKED_RAW)?;
@@ -68,5 +70,52 @@ impl Completed {
     /// Path of the report.
     pub fn report(&self) -> PathBuf {
         self.directory.join(REPORT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::plot::{Bar, Chart};
+    use crate::record::{Metric, Sample, Samples};
+
+    fn outcome() -> Outcome {
+        let sample = Sample::new("case", "plain", Metric::higher("rate", "1/s"), 1, 2.0);
+        let violation = Some("a byte was wrong".to_owned());
+        let (parameters, samples) = (Default::default(), Samples(vec![sample]));
+        Outcome { parameters, samples, baseline: "plain", violation }
+    }
+
+    fn findings() -> Findings {
+        let bar = Bar { name: "one".to_owned(), value: 1.0, low: 1.0, high: 1.0 };
+        let chart = Chart::Ratios { label: "ratio".to_owned(), bars: vec![bar] };
+        let (file, title) = ("a.svg".to_owned(), "A".to_owned());
+        Findings { figures: vec![Figure { file, title, chart }], ..Findings::default() }
+    }
+
+    #[test]
+    fn files_of_an_earlier_run_do_not_stand_beside_those_of_a_later_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        for (name, text) in
+            [(RESULT, r#"{"experiment": "x"}"#), (RAW, "old"), (PACKED_RAW, "old"), (REPORT, "old")]
+        {
+            fs::write(path(name), text).unwrap();
+        }
+        let destination = Destination::prepare(directory.path()).unwrap();
+        let description = Description { name: "x", about: "", paper_reference: None };
+        let run = |draw: fn(&Figure) -> Result<String>| {
+            measure(description, &destination, || Ok(outcome()), |_| findings(), draw)
+        };
+        run(|_| anyhow::bail!("no ink")).unwrap_err();
+        assert!(fs::read_to_string(path(RAW)).unwrap().contains("plain"));
+        assert!(!path(PACKED_RAW).exists() && !path(REPORT).exists());
+        let completed = run(|_| Ok("<svg></svg>".to_owned())).unwrap();
+        let kept: ResultFile =
+            serde_json::from_str(&fs::read_to_string(path(RESULT)).unwrap()).unwrap();
+        assert_eq!(kept.violation.as_deref(), Some("a byte was wrong"));
+        assert!(fs::read_to_string(completed.report()).unwrap().contains("a byte was wrong"));
     }
 }
