@@ -275,7 +275,7 @@ fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
     let is_listed = || !has_unlisted && connection.is_held_by(&others);
     // Children that were forked later, and programs that have got the socket, are in no list: that
     // takes a search of all processes.
-    let is_elsewhere = || connection.is_open_elsewhere(Some(fork::RELAY));
+    let is_elsewhere = || connection.is_seen_elsewhere(fork::RELAY);
     let is_held = || (is_listed() && connection.is_open_in(&others)) || is_elsewhere();
     let wait_for_others = || {
         let mut pause = NAP;

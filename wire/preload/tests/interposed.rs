@@ -4,8 +4,8 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -38,7 +38,7 @@ const MODES: [Mode; 5] = [
     Mode { name: "fallback", accelerated: true, variables: &[("SEEKWIRE_FALLBACK_AFTER", "100")] },
 ];
 
-fn run(program: &Path, mode: Option<&Mode>, directory: &Path) -> Output {
+fn command(program: &Path, mode: Option<&Mode>, directory: &Path) -> Command {
     let mut command = Command::new(program);
     command.env("SEEKWIRE_DIR", directory.join("registry")).env_remove("LD_PRELOAD");
     if let Some(mode) = mode {
@@ -47,7 +47,11 @@ fn run(program: &Path, mode: Option<&Mode>, directory: &Path) -> Output {
             .env("SEEKWIRE_STATS", directory)
             .envs(mode.variables.iter().copied());
     }
-    output(command)
+    command
+}
+
+fn run(program: &Path, mode: Option<&Mode>, directory: &Path) -> Output {
+    output(command(program, mode, directory))
 }
 
 /// The counters that processes have written.
@@ -430,6 +434,34 @@ fn relayed() {
     fs::rename(&unaware, unaware.with_extension("static")).unwrap();
     let program = compile("relayed", &directory, &[]);
     same_outcome_of("relayed", &program, &directory, true);
+}
+
+/// Only root sees the descriptors of all processes.
+#[test]
+fn relays_end_beside_processes_whose_descriptors_are_hidden() {
+    const NOBODY: u32 = 65534;
+    let directory = emptied("hidden");
+    let program = compile("handover_after_end", &directory, &[]);
+    let own = directory.join("own");
+    fs::create_dir(&own).unwrap();
+    if chown(&own, Some(NOBODY), Some(NOBODY)).is_err() {
+        // These tests are not run by root.
+        return;
+    }
+    let as_nobody = |mut command: Command| {
+        command.uid(NOBODY).gid(NOBODY);
+        command
+    };
+    let mut reads = Command::new("test");
+    reads.arg("-r").arg(&program).args(["-a", "-r"]).arg(library());
+    if !as_nobody(reads).status().is_ok_and(|status| status.success()) {
+        return;
+    }
+    let plain = output(as_nobody(command(&program, None, &own)));
+    assert!(plain.status.success(), "{}", String::from_utf8_lossy(&plain.stdout));
+    let hidden = output(as_nobody(command(&program, Some(&MODES[1]), &own)));
+    assert_eq!(difference(&plain.stdout, &hidden.stdout), "");
+    assert!(hidden.status.success() && counted(&own, "tx_ring") > 0);
 }
 
 programs! { receive send close half_close poll poll_many epoll epoll_members signals single_signal fork retransmit paused_receiver blocked_tcp_read threads fallback_causes }

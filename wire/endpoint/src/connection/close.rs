@@ -100,7 +100,7 @@ impl Connection {
         if data_path.ring.queue.given() & given::IN_MESSAGE == 0
             && self.has_unread(data_path)
             && !self.is_open_here_too()
-            && !self.is_open_elsewhere(None)
+            && !self.is_open_elsewhere()
         {
             self.close_alone();
         } else {

@@ -34,7 +34,7 @@ impl Connection {
         data_path.ring.queue.forget_unlisted(
             thread::process_id(),
             || self.has_unread(data_path),
-            || fork::is_under_way() || self.is_open_elsewhere(None),
+            || fork::is_under_way() || self.is_open_elsewhere(),
         );
         data_path.ring.queue.remove_successors(thread::process_id(), |pid| self.is_open_in(&[pid]));
     }

@@ -121,12 +121,20 @@ impl Connection {
             .is_none_or(|(_, inode)| process::has_socket_beside(self.fd(), inode))
     }
 
-    /// Whether another process whose name is not `but` has a descriptor of the socket, according to
-    /// the kernel: looks through those of all processes.
-    #[must_use]
-    pub fn is_open_elsewhere(&self, but: Option<&CStr>) -> bool {
+    /// Whether another process may have a descriptor of the socket, according to the kernel: looks
+    /// through those of all processes. True if not all can be seen.
+    pub(super) fn is_open_elsewhere(&self) -> bool {
         socket::identity(self.fd())
-            .is_none_or(|(_, inode)| process::socket_is_elsewhere(inode, but))
+            .is_none_or(|(_, inode)| process::socket_is_elsewhere(inode, None).unwrap_or(true))
+    }
+
+    /// As far as can be seen, whether another process whose name is not `but` has a descriptor of
+    /// the socket. False if the only others are those whose descriptors this user may not see: a
+    /// caller that waited for those might wait for as long as the system runs.
+    #[must_use]
+    pub fn is_seen_elsewhere(&self, but: &CStr) -> bool {
+        socket::identity(self.fd())
+            .is_some_and(|(_, inode)| process::socket_is_elsewhere(inode, Some(but)) == Some(true))
     }
 
     /// The descriptors that a process needs to move those bytes of a connection that are not in the

@@ -112,36 +112,40 @@ fn lists(directory: &str, file: &str) -> io::Result<Option<bool>> {
 }
 
 /// Whether a process other than this one, whose name is not `but`, has inherited a socket with this
-/// inode. True if that cannot be seen. Looks through the descriptors of all processes.
+/// inode. `None` if none of those has whose descriptors can be seen, and there may be others: only
+/// root sees those of all users. Looks through the descriptors of all processes.
 #[must_use]
-pub fn socket_is_elsewhere(inode: u64, but: Option<&CStr>) -> bool {
+pub fn socket_is_elsewhere(inode: u64, but: Option<&CStr>) -> Option<bool> {
     const LOOKS: usize = 20;
     let is_but = |pid: u32| {
         let name = file::read(format!("/proc/{pid}/comm").as_ref()).unwrap_or_default();
         but.is_some_and(|but| name.strip_suffix(b"\n") == Some(but.to_bytes()))
     };
-    // The first process of all has inherited nothing, and its descriptors are often hidden.
-    let holds = |pid: u32| has_socket(pid, inode).unwrap_or(pid != 1);
+    let mut are_hidden = false;
     let mut seen = BTreeSet::from([thread::process_id()]);
     // One that ends meanwhile may have started another, which has the socket.
     for _ in 0..LOOKS {
         let names = file::names("/proc".as_ref()).unwrap_or_default();
         let listed = names.iter().filter_map(|name| name.to_str()?.parse::<u32>().ok());
         let listed: BTreeSet<u32> = listed.collect();
-        if !listed.contains(&1) {
-            // Those of others are hidden (hidepid in proc(5)), or there is no /proc.
-            return true;
-        }
+        // Those of others are hidden (hidepid in proc(5)), or there is no /proc.
+        are_hidden |= !listed.contains(&1);
         let fresh = &listed - &seen;
-        if fresh.iter().any(|pid| holds(*pid) && !is_but(*pid)) {
-            return true;
+        for pid in fresh.iter().copied() {
+            match has_socket(pid, inode) {
+                Some(true) if !is_but(pid) => return Some(true),
+                // The first process of all has inherited nothing, and its descriptors are often
+                // hidden.
+                None if pid != 1 => are_hidden = true,
+                _ => {}
+            }
         }
         if fresh.is_empty() {
-            return false;
+            return (!are_hidden).then_some(false);
         }
         seen.extend(fresh);
     }
-    true
+    None
 }
 
 /// Waits until a [`copy`] has ended; returns its status, unless another thread has waited for it.
