@@ -1,11 +1,19 @@
 //! The two halves of the queue pair and the switch between carriers, in one thread, on real memory.
 
+use std::io::IoSlice;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 
 use crate::common::honest::{self, Operation};
-use crate::common::{geometries, report};
+use crate::common::{geometries, queues, report};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use seekwire_protocol::Carrier;
+use seekwire_protocol::switch::RxStep;
+use seekwire_transport::iov::Gather;
+use seekwire_transport::layout::{AT_WORK, RECALLED};
+use seekwire_transport::mem::OwnMemory;
+use seekwire_transport::queue::RecallOutcome;
 
 fn operation() -> impl Strategy<Value = Operation> {
     let end = any::<bool>;
@@ -64,4 +72,28 @@ fn what_goes_in_comes_out() {
         "switching: {tcp} bytes by TCP, {ring} by the ring, {back} of them recalled, {discarded} discarded from TCP; held back in {hidden} looks"
     ));
     assert!(enough());
+}
+
+/// The peer may lose its processor while it decides.
+#[test]
+fn what_a_peer_at_work_sends_again_is_not_also_taken_off_the_ring() {
+    let geometry = geometries()[0].0;
+    let [from, to] = queues(false, geometry, geometry);
+    to.set_ready();
+    let tx = from.tx();
+    assert_eq!(tx.carrier(), Ok(Carrier::Ring));
+    assert_eq!(tx.push(&mut Gather::new(&[IoSlice::new(&[7; 10])])), Ok(10));
+    drop(tx);
+    let rx = to.rx();
+    assert_eq!(rx.step(), Ok(RxStep::Ring));
+    let answer = |answer| from.own().word(RECALLED).store(answer, Ordering::SeqCst);
+    answer(AT_WORK);
+    rx.ask_standing_recall();
+    assert_eq!(rx.keep_asking(), Ok(RecallOutcome::AtWork));
+    // The caller does not wait any longer.
+    drop(rx);
+    answer(0);
+    assert_eq!(from.tx().carrier(), Ok(Carrier::Tcp));
+    assert_eq!(from.to_retransmit(), 10);
+    assert_eq!(to.rx().step(), Ok(RxStep::TcpUnbounded));
 }

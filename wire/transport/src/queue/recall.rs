@@ -561,7 +561,7 @@ impl<O: QueueMemory, P: PeerMemory> Rx<'_, O, P> {
     /// Stops waiting for the answer, but leaves the request standing: the peer may answer in its
     /// next call, whenever that is. A thread that takes this half before that can take the bytes on
     /// the ring; the others are asked for again when it releases the half. While the peer is at
-    /// work, call again.
+    /// work, call again, or leave it to that thread to wait for the answer.
     ///
     /// # Errors
     /// [`Violation`].
@@ -571,12 +571,13 @@ impl<O: QueueMemory, P: PeerMemory> Rx<'_, O, P> {
         // is at work.
         q.own.set_bits(layout::CONTROL, control::STANDING);
         fence(Ordering::SeqCst);
-        match q.peer.load(layout::RECALLED, Ordering::SeqCst) {
+        let recalled = q.peer.load(layout::RECALLED, Ordering::SeqCst);
+        // Even if the caller does not wait for a peer at work, the next holder of this half must not
+        // take bytes that the peer sends again.
+        self.asks.set(matches!(recalled, 0 | layout::AT_WORK));
+        match recalled {
             layout::AT_WORK => Ok(RecallOutcome::AtWork),
-            0 => {
-                self.asks.set(true);
-                Ok(RecallOutcome::Pending)
-            }
+            0 => Ok(RecallOutcome::Pending),
             _ => Ok(if self.answer()? == RecallOutcome::Taken {
                 RecallOutcome::Taken
             } else {
