@@ -6,9 +6,11 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use seekwire_transport::mem::Common;
 use seekwire_transport::queue;
+use seekwire_transport::sys::host;
 
 /// One line of the table: its use, forks pending, six processes.
 const LINE: usize = 64;
@@ -43,18 +45,30 @@ impl Holders {
             };
             Self::Line(*line).word(0).is_some_and(|word| begin(word).is_ok())
         };
-        let line = (0..LINES).find(begins).or_else(|| {
-            // A child that has not arrived yet, and whose parent is dead, enters a line that another
-            // connection has by then: neither counts as alone.
-            (0..LINES).for_each(|line| _ = Self::Line(line).free_if(|line| !line.has_others(0)));
-            (0..LINES).find(begins)
-        });
+        let search = || (0..LINES).find(begins);
+        let line = search().or_else(|| if Self::free_dead() { search() } else { None });
         let Some(line) = line else { return Self::Unknown };
         let holders = Self::Line(line);
         holders.clear();
         holders.add(pid);
         holders.end_change();
         holders
+    }
+
+    /// Frees the lines whose processes have all ended; false if the last such search is too recent.
+    /// It asks for the state of a process for each line, and a fork makes a line for each connection.
+    fn free_dead() -> bool {
+        const PAUSE: Duration = Duration::from_secs(1);
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let last = LAST.load(Ordering::Relaxed);
+        if last != 0 && host::since(last).is_some_and(|pause| pause < PAUSE) {
+            return false;
+        }
+        // A child that has not arrived yet, and whose parent is dead, enters a line that another
+        // connection has by then: neither counts as alone.
+        (0..LINES).for_each(|line| _ = Self::Line(line).free_if(|line| !line.has_others(0)));
+        LAST.store(host::nanoseconds().max(1), Ordering::Relaxed);
+        true
     }
 
     /// Keeps other processes from freeing the line; false if it is free, or another one changes it.
