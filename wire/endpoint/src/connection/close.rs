@@ -150,22 +150,25 @@ impl Connection {
 
     /// The end of the connection in this process.
     pub(super) fn end(&self) {
+        // Looked at before it leaves the holders, who count no more once the last one has left.
+        let was_alone = self.is_sole_holder();
         self.forget_number();
-        if self.attached().is_none() && self.is_sole_holder() {
+        if self.attached().is_none() && was_alone {
             self.close_seeking();
             self.leave_negotiation();
         }
         if let Some(data_path) = self.attached() {
             // Others may hold it and never make a call.
             self.finish_retransmission();
-            self.remove_successors(data_path);
-            if data_path.ring.queue.remove_holder(thread::process_id()) {
+            if self.is_only_holder(data_path) {
                 self.close_seeking();
                 self.begin_last_look();
                 self.finish_retransmission();
                 data_path.close(self.fd(), self.has_unread(data_path));
                 data_path.leave_entry();
             }
+            // Last: a peer whose request is being served must not take this end for dead.
+            data_path.ring.queue.remove_holder(thread::process_id());
         }
     }
 

@@ -173,3 +173,19 @@ fn bytes_that_are_taken_out_of_order_count_as_received() {
         assert_eq!((n, received() - before), (Ok(10), HEAD + PART + 10));
     }
 }
+
+#[test]
+fn bytes_in_library_memory_are_unread_when_the_last_holder_closes() {
+    for has_forked in [false, true] {
+        let pair = Pair::plain();
+        pair.to.begin_to_seek();
+        pair.send(&[1; 10]);
+        pair.to.make_room().unwrap();
+        if has_forked {
+            pair.to.before_fork();
+            pair.to.fork_failed();
+        }
+        pair.to.close();
+        assert!(socket::resets_on_close(pair.to.fd()), "forked: {has_forked}");
+    }
+}
