@@ -163,6 +163,10 @@ impl SpillFile {
         Ok(rustix::fs::fcntl_get_seals(&self.file)? == SEALS)
     }
 
+    fn is_whole(&self, len: u64) -> Result<bool, Errno> {
+        Ok(u64::try_from(rustix::fs::fstat(&self.file)?.st_size) == Ok(HEADER + len))
+    }
+
     /// Number of the `len` bytes that were not received yet.
     ///
     /// # Errors
@@ -172,8 +176,8 @@ impl SpillFile {
             return Ok(0);
         }
         let left = (HEADER + len).saturating_sub(rustix::fs::tell(&self.file)?);
-        // Before that, more may be added.
-        if left == 0 && self.is_finished()? {
+        // More may be added before that, and may have been since the caller knew the number.
+        if left == 0 && self.is_finished()? && self.is_whole(len)? {
             self.is_over.store(true, Ordering::Relaxed);
         }
         Ok(left)
@@ -267,6 +271,19 @@ mod tests {
             (successor.receive(len, &mut all), successor.peek(len, 0, &mut all)),
             (Ok(0), Ok(0))
         );
+    }
+
+    #[test]
+    fn bytes_that_were_added_since_the_number_was_known_are_not_forgotten() {
+        let (_socket, spill) = left();
+        let (before, len) = (5, BYTES.len() as u64);
+        let mut some = [0; 100];
+        assert_eq!(spill.receive(before, &mut some), Ok(5));
+        spill.finish(len).unwrap();
+        assert_eq!(spill.left(before), Ok(0));
+        assert_eq!(spill.receive(len, &mut some), Ok(BYTES.len() - 5));
+        assert_eq!(&some[..BYTES.len() - 5], &BYTES[5..]);
+        assert_eq!(spill.left(len), Ok(0));
     }
 
     #[test]
