@@ -57,8 +57,9 @@ impl Connection {
                 Err(error) => return Err(error),
             }
             let news = poll::look(self.fd(), anything)?;
-            let by_ring =
-                data_path.ring.queue.has_data() || self.has_data_after_switches(data_path);
+            let by_ring = data_path.ring.queue.has_data()
+                || self.has_data_after_switches(data_path)
+                || self.has_spill();
             if by_ring || news.read || news.hangup || news.dead || self.is_seeking() {
                 return Ok(0);
             }

@@ -138,6 +138,7 @@ impl Connection {
     /// though the peer has seen the request for TCP.
     fn take_all(&self, data_path: &DataPath) -> Result<bool, Errno> {
         let q = &data_path.ring.queue;
+        let before = q.spill_len();
         let mut is_empty = false;
         for _ in 0..ROUNDS {
             // Sends that begin from now on go by TCP.
@@ -162,6 +163,10 @@ impl Connection {
                     break;
                 }
             }
+        }
+        if q.spill_len() > before {
+            // A waiter that the peer has rung for these bytes may have found the ring empty.
+            data_path.ring.doorbell.ring();
         }
         // Another thread or process may be adding to the spill for another program.
         let rx = self.rx(data_path)?;
@@ -395,5 +400,48 @@ impl Connection {
             Err(Errno::AGAIN) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+    use std::net::{TcpListener, TcpStream};
+
+    use seekwire_protocol::{Carrier, Role};
+
+    use super::*;
+    use crate::connection::SendFlags;
+
+    #[test]
+    fn a_waiter_learns_that_others_have_moved_its_bytes_to_the_spill() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (b, _) = listener.accept().unwrap();
+        let (from, to) = (
+            Connection::new(Fd::from(&a), Role::Connected),
+            Connection::new(Fd::from(&b), Role::Accepted),
+        );
+        while !(from.is_attached() && to.is_attached()) {
+            to.hurry();
+            from.hurry();
+        }
+        let flags = SendFlags { no_signal: true, ..SendFlags::default() };
+        assert_eq!(from.send(&[IoSlice::new(b"unread")], flags), Ok(6));
+        let data_path = to.attached().unwrap();
+        let doorbell = &data_path.ring.doorbell;
+        to.fall_back_now(data_path, Reason::Exec);
+        doorbell.quiet();
+        assert_eq!(to.take_all(data_path), Ok(true));
+        assert!(poll::look(doorbell.fd(), Events::READ).unwrap().read, "nobody is woken");
+        doorbell.quiet();
+        to.settings().set_recv_timeout(Some(NAP));
+        let (call, limit) = (to.begin_call(), Limit::receive());
+        // As if it had looked at the ring just before.
+        let waited = to.wait_to_receive(data_path, Carrier::Ring, &limit, None, &call);
+        assert_eq!(waited, Ok(false));
+        let mut bytes = [0; 6];
+        let received = to.recv(&mut [IoSliceMut::new(&mut bytes)], RecvFlags::default());
+        assert_eq!((received, &bytes), (Ok(6), b"unread"));
     }
 }

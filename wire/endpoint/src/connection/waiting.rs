@@ -42,10 +42,11 @@ impl Connection {
         call: &Call<'_>,
     ) -> Result<bool, Errno> {
         let q = &data_path.ring.queue;
-        let ready = || {
-            mark.map_or_else(|| q.has_record(), |mark| q.published_mark() != mark)
-                || self.is_seeking()
-        };
+        // A thread or process that starts a program moves bytes from the ring to the spill, also
+        // those for which the peer has rung.
+        let is_there = || q.has_record() || (q.spill_len() > 0 && self.has_spill());
+        let ready =
+            || mark.map_or_else(is_there, |mark| q.published_mark() != mark) || self.is_seeking();
         let wait = ToReceive { carrier, limit, published: 0, among: Some(&self.waiters.unaware) };
         self.wait_until(data_path, &wait, call, ready)
     }
