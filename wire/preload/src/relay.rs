@@ -75,8 +75,8 @@ pub(crate) fn put_at(socket: &Socket, number: c_int) -> bool {
         None if !reads_from(number) => return false,
         None => match begin(socket, Takes::AtOnce) {
             Ok(begun) => fd::replace(to, &begun.theirs).map(|()| begun.open()),
-            // The new holder gets an error instead of a false end of the stream.
-            Err(_) if would_end_falsely(socket) => put_nothing(to),
+            // The new holder gets an error instead of a stream that lacks bytes.
+            Err(_) if would_miss(socket) => put_nothing(to),
             Err(_) => return false,
         },
     };
@@ -177,7 +177,7 @@ pub(crate) fn replace_numbers(
 /// would continue with the replaced file.
 ///
 /// # Errors
-/// EBUSY if no relay can begin, and the new holder would find a false end of the stream.
+/// EBUSY if no relay can begin, and the new holder [would miss](would_miss) bytes.
 pub(crate) fn goes_on_in_place(fd: c_int) -> Result<bool, Errno> {
     let Some(socket) = table::socket(fd) else { return Ok(false) };
     if is_in_surviving_set(&socket, |_| true) {
@@ -196,6 +196,13 @@ pub(crate) fn would_end_falsely(socket: &Socket) -> bool {
     socket::ends(socket.connection.fd()).peers
 }
 
+/// True if a holder of the socket itself, with unread bytes left, never finds all of them: it
+/// [would find the end](would_end_falsely) instead, or they are in the spill, so that nobody sends
+/// them again.
+pub(crate) fn would_miss(socket: &Socket) -> bool {
+    socket.connection.has_spill() || would_end_falsely(socket)
+}
+
 /// Begins a relay for a program that was given the socket. `None` if none can begin, and the
 /// program finds the bytes that the peer sends from now on.
 ///
@@ -204,7 +211,7 @@ pub(crate) fn would_end_falsely(socket: &Socket) -> bool {
 pub(crate) fn begin_or_refuse(socket: &Socket) -> Result<Option<Begun>, Errno> {
     match begin(socket, Takes::AtOnce) {
         Ok(begun) => Ok(Some(begun)),
-        Err(_) if would_end_falsely(socket) => Err(Errno::BUSY),
+        Err(_) if would_miss(socket) => Err(Errno::BUSY),
         Err(_) => Ok(None),
     }
 }

@@ -274,7 +274,7 @@ pub(super) fn hand_to_libc(fd: c_int) -> Result<(), Errno> {
             if guarded_own(|| relay::goes_on_in_place(fd))? {
                 return Ok(());
             }
-            if relay::would_end_falsely(&socket) || relay::has_found(&socket) {
+            if relay::would_miss(&socket) {
                 return Err(Errno::BUSY);
             }
         }

@@ -269,7 +269,7 @@ fn prepare(entry: &Sqe) -> Option<Sqe> {
                     _ => {}
                 }
             }
-            // An error in place of a false end of the stream.
+            // An error in place of a stream that lacks bytes.
             (!has_all).then(|| Sqe { operation: operation::NONE, ..nothing(entry) })
         }
     }
@@ -302,13 +302,13 @@ fn empty_set() -> Option<c_int> {
 }
 
 /// From now on only the kernel uses the socket `fd`, if the library tracks it. False if the kernel
-/// would find the end of the stream in place of unread bytes, and no relay can bring these.
+/// would never find some unread bytes, and no relay can bring these.
 fn hand_over(fd: c_int) -> bool {
     let Some(socket) = table::socket(fd).filter(|socket| !socket.is_listening()) else {
         return true;
     };
     let handed_over = to_tcp(&socket, Reason::Bypassed);
-    let is_missed = handed_over == Ok(HandedOver::Later) && relay::would_end_falsely(&socket);
+    let is_missed = handed_over == Ok(HandedOver::Later) && relay::would_miss(&socket);
     let is_vfork = process::kind() == ProcessKind::Vfork;
     if is_missed && !is_vfork {
         drop(socket);
