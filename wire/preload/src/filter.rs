@@ -12,13 +12,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use libc::sock_fprog;
-use seekwire_endpoint::{Reason, Until};
-use seekwire_transport::sys::{filter, thread};
+use seekwire_endpoint::{HandedOver, Reason, Until};
+use seekwire_transport::sys::{filter, socket as kernel, thread};
 
 use crate::fd_numbers::Last;
 use crate::ffi::guarded;
 use crate::process::{self, ProcessKind};
-use crate::table::Object;
+use crate::table::{Object, SocketRef};
 use crate::unload::Unload;
 use crate::{fallback, log, pointers, relay, start, stats, table, track};
 
@@ -139,34 +139,40 @@ fn to_tcp(objects: &[(c_int, Arc<Object>)]) {
         let Some(socket) = table::socket(fd).filter(|socket| !socket.is_listening()) else {
             continue;
         };
-        if socket.connection.has_spill() && relay::is_read(&socket, |_| true) {
-            if relay::goes_on_in_place(fd) == Ok(true) {
-                continue;
-            }
-            if relay::has_found(&socket) {
-                log::error!(
-                    fd,
-                    "unread bytes cannot be received under the filter; receive them before"
-                );
-                relay::replace_numbers(socket, None, |_| true);
-                continue;
-            }
-        }
-        if !socket.connection.is_attached() && !socket.connection.is_seeking() {
+        if !socket.connection.receives_by_library() {
             let _ = socket.fall_back(Reason::Filtered);
             if !socket.connection.is_attached() {
                 continue;
             }
         }
-        if fallback::to_tcp_until(&socket, Reason::Filtered, until).is_err() {
+        let handed_over = fallback::to_tcp_until(&socket, Reason::Filtered, until);
+        if handed_over.is_err() {
             // The log has reported that the program loses bytes that were received out of order.
             let _ = socket.fall_back(Reason::Filtered);
         }
         socket.connection.finish_retransmission();
+        if handed_over == Ok(HandedOver::Later)
+            && relay::would_miss(&socket)
+            && relay::is_read(&socket, |_| true)
+            && relay::goes_on_in_place(fd) != Ok(true)
+        {
+            end_with_error(fd, socket);
+        }
     }
     // Not before, because each may have the other end of another one.
     for socket in objects.iter().filter_map(|&(fd, _)| table::socket(fd)) {
         socket.connection.stay_on_tcp();
+    }
+}
+
+/// The program finds an error in place of unread bytes that cannot reach it.
+fn end_with_error(fd: c_int, socket: SocketRef) {
+    log::error!(fd, "unread bytes cannot be received under the filter; receive them before");
+    if relay::has_found(&socket) {
+        // Other programs may go on with it.
+        relay::replace_numbers(socket, None, |_| true);
+    } else {
+        kernel::reset(socket.connection.fd());
     }
 }
 

@@ -6,12 +6,12 @@ use std::ffi::c_int;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use seekwire_endpoint::{Reason, eligibility};
+use seekwire_endpoint::{HandedOver, Reason, eligibility};
 use seekwire_transport::sys::file;
 
 use crate::fallback::to_tcp;
 use crate::ffi::guarded;
-use crate::{log, table};
+use crate::{log, relay, table};
 
 /// Called when there is a ring that cannot be followed: accelerated connections go back to TCP, and
 /// no others are accelerated from now on.
@@ -26,7 +26,13 @@ pub(crate) fn give_up() {
         let sockets = table::numbers().filter_map(table::socket);
         sockets.filter(|socket| socket.connection.is_attached())
     };
-    attached().for_each(|socket| _ = to_tcp(&socket, Reason::Bypassed));
+    attached().for_each(|socket| {
+        let handed_over = to_tcp(&socket, Reason::Bypassed);
+        if handed_over == Ok(HandedOver::Later) && relay::would_miss(&socket) {
+            // Operations on the socket itself would not find the bytes that are left.
+            let _ = guarded(|| relay::goes_on_in_place(socket.number()));
+        }
+    });
     // Not before, because each may have the other end of another one.
     attached().for_each(|socket| _ = guarded(|| socket.connection.stay_on_tcp()));
 }

@@ -115,7 +115,7 @@ int main(int argc, char **argv)
 {
     struct sockaddr_in address;
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = 77};
-    int a, b, status, listener, far, set = epoll_create1(0);
+    int a, b, c, d, status, listener, far, set = epoll_create1(0);
     CHECK(argc > 3 && set >= 0);
     if (argc > 4) {
         forbid(argv[1], argv[2], argv[3]);
@@ -141,6 +141,10 @@ int main(int argc, char **argv)
     CHECK(epoll_wait(set, &event, 1, -1) == 1 && event.data.u32 == 77);
     memset(bytes, 5, LARGE);
     write_all(far, bytes, LARGE);
+    /* Their sender has ended its direction, and cannot send them again. */
+    pair(&c, &d);
+    write_all(c, bytes, LARGE);
+    CHECK(shutdown(c, SHUT_WR) == 0);
 
     forbid(argv[1], argv[2], argv[3]);
     if (strcmp(argv[1], "harmless") == 0)
@@ -152,6 +156,13 @@ int main(int argc, char **argv)
     CHECK(memcmp(bytes, "under way", 9) == 0);
     read_all(far, bytes, LARGE);
     CHECK(bytes[0] == 5 && bytes[LARGE - 1] == 5);
+    memset(bytes, 0, LARGE);
+    read_all(d, bytes, LARGE);
+    CHECK(bytes[0] == 5 && bytes[LARGE - 1] == 5 && read(d, bytes, 1) == 0);
+    write_all(d, "answer", 6);
+    CHECK(close(d) == 0);
+    read_all(c, bytes, 6);
+    CHECK(memcmp(bytes, "answer", 6) == 0 && read(c, bytes, 1) == 0 && close(c) == 0);
     for (int round = 0; round < ROUNDS; round++)
         exchange(far, round);
     warm_up(a, b);
