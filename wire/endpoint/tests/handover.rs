@@ -148,6 +148,19 @@ fn nothing_is_waited_for_where_the_peer_has_only_left_the_ring() {
 }
 
 #[test]
+fn a_number_that_was_closed_unseen_does_not_end_what_a_program_goes_on_with() {
+    for is_given in [false, true] {
+        let (client, server) = pair();
+        server.hand_over();
+        if is_given {
+            server.connection.note_given(Reason::FdPassed);
+        }
+        server.connection.was_closed();
+        assert_eq!(client.connection.readiness().end, !is_given);
+    }
+}
+
+#[test]
 fn the_end_of_the_stream_follows_what_is_retransmitted() {
     let (client, server) = pair();
     let request = pattern(REQUEST, 12);

@@ -127,7 +127,7 @@ impl Connection {
 
     /// Whether this process or one that shares the connection has given the socket to another
     /// program, which goes on with it after they have closed it.
-    fn is_given(&self) -> bool {
+    pub(super) fn is_given(&self) -> bool {
         self.attached()
             .is_some_and(|data_path| data_path.ring.queue.given() & given::TO_PROGRAM != 0)
     }
@@ -201,7 +201,8 @@ impl Connection {
     pub fn was_closed(&self) {
         self.forget_number();
         if let Some(data_path) = self.attached() {
-            if data_path.ring.queue.remove_holder(thread::process_id()) {
+            // A program that has got the socket goes on with it.
+            if data_path.ring.queue.remove_holder(thread::process_id()) && !self.is_given() {
                 data_path.ring.queue.set_closed();
                 data_path.ring.peer_doorbell.ring();
                 data_path.leave_entry();
