@@ -254,8 +254,8 @@ impl Connection {
             // hold the socket, which may never make a call.
             let resets = || socket::resets_on_close(fd) || socket::unread(fd).unwrap_or(0) > 0;
             let is_only_holder = || self.is_only_holder(data_path);
-            if !self.retransmit_all(data_path, || resets() && is_only_holder()) && is_only_holder()
-            {
+            let is_in_vain = || !self.is_given() && resets() && is_only_holder();
+            if !self.retransmit_all(data_path, is_in_vain) && is_only_holder() {
                 socket::reset_on_close(fd);
             }
         }
@@ -401,11 +401,14 @@ impl Connection {
     }
 
     /// The new holder of the socket may send by TCP. Retransmitting earlier bytes from the ring
-    /// after that would change the order.
+    /// after that would change the order, and so would a read of the peer that goes on from before
+    /// these bytes.
     pub(super) fn expect_others_to_send(&self, data_path: &DataPath, why: Reason) {
         if matches!(why, Reason::Exec | Reason::FdPassed | Reason::Stdio) {
             if let Ok(tx) = self.tx(data_path) {
                 self.stop_counting(data_path, &tx);
+                let until = Deadline::after(Some(Self::ANSWER_LIMIT));
+                let _ = self.wait_for_unbounded_read(&tx, until);
             }
         }
     }
