@@ -229,6 +229,8 @@ pub(crate) enum Takes {
 pub(crate) struct Begun {
     pub(crate) theirs: LibraryFd,
     gate: PrivateFd,
+    /// Also read from here: otherwise permission for relays that were killed would raise SIGPIPE.
+    _word: PrivateFd,
 }
 
 impl Begun {
@@ -273,7 +275,8 @@ fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
     let (word, gate) = (PrivateFd::new(word).map_err(error)?, PrivateFd::new(gate).map_err(error)?);
     // If a relay ends early for any reason, the program gets an error, not an end of the stream.
     socket::reset_on_close(ours.fd());
-    let (near, word) = (ours.fd(), word.fd());
+    let near = ours.fd();
+    let has_word = || has_word(word.fd());
     // The other holders of bytes that this program has found are unknown: the connection continues
     // with them, whatever this process does.
     let is_found = !connection.is_attached();
@@ -298,7 +301,7 @@ fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
         }
     };
     let inward = || {
-        if !has_word(word) {
+        if !has_word() {
             return;
         }
         if takes == Takes::WhenLeft {
@@ -309,7 +312,7 @@ fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
         }
     };
     let outward = || {
-        if !has_word(word) {
+        if !has_word() {
             return;
         }
         // Likewise, the peer gets an error for the bytes that the program has sent.
@@ -328,9 +331,9 @@ fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
             Left::WithReset => socket::reset(connection.fd()),
         }
     };
-    kept.extend([near, word]);
+    kept.extend([near, word.fd()]);
     fork::run_in_helpers(socket, &kept, &[&inward, &outward])?;
-    Ok(Begun { theirs, gate })
+    Ok(Begun { theirs, gate, _word: word })
 }
 
 /// Waits for permission; returns false if it never comes.
