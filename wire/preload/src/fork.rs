@@ -27,7 +27,7 @@ use crate::process::{self, ProcessKind};
 use crate::socket::Socket;
 use crate::table::Set;
 use crate::table::{self, Object};
-use crate::{deferred, hazard, spawn_actions, stats, unload};
+use crate::{deferred, hazard, log, spawn_actions, stats, unload};
 
 /// Maximum number of connections for which a child may have bytes that another program is to
 /// receive.
@@ -237,6 +237,7 @@ pub(crate) fn run_in_helpers(
 
 fn run_helper(socket: &Socket, kept: &[Fd], work: &dyn Fn()) {
     copies::stand_alone(RELAY);
+    log::stop();
     copies::close_all_but(kept);
     process::after_fork_child();
     hazard::after_fork_child();

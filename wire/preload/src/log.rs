@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 use seekwire_endpoint::Config;
@@ -14,8 +15,19 @@ pub(crate) use tracing::{debug, error, info, warn};
 /// line is a single write, so no lock is needed, which another thread could hold during a fork.
 struct Sink(PrivateFd);
 
+/// Set in a process that has closed the file, whose number may belong to another one by now.
+static IS_CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Called in a process that closes all files of the library.
+pub(crate) fn stop() {
+    IS_CLOSED.store(true, Ordering::Relaxed);
+}
+
 impl Write for &Sink {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if IS_CLOSED.load(Ordering::Relaxed) {
+            return Ok(line.len());
+        }
         without_signals(|| Ok(rustix::io::write(self.0.as_fd(), line)?))
     }
 
