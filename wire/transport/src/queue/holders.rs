@@ -33,7 +33,7 @@ pub fn enter_process<'w, W: Iterator<Item = &'w AtomicU64>>(
     words: impl Fn() -> W,
     pid: u32,
 ) -> bool {
-    let own = u64::from(pid) | thread::namespace() << NAMESPACE;
+    let own = process_word(pid);
     let take = |word: &AtomicU64, from: u64| {
         word.compare_exchange(from, own, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     };
@@ -42,6 +42,12 @@ pub fn enter_process<'w, W: Iterator<Item = &'w AtomicU64>>(
             let holder = Holder::of(word);
             !holder.can_live() && take(word, holder.0)
         })
+}
+
+/// The word for a process of this namespace.
+#[must_use]
+pub fn process_word(pid: u32) -> u64 {
+    u64::from(pid) | thread::namespace() << NAMESPACE
 }
 
 /// Takes a process of this namespace off these words.

@@ -42,7 +42,7 @@ mod rx;
 mod seek;
 mod tx;
 
-pub use holders::{add_holder, enter_process, is_other_process, remove_process};
+pub use holders::{add_holder, enter_process, is_other_process, process_word, remove_process};
 pub use pair::{QueueMemory, QueuePair, Start, Violation, format, peer_geometry, shown_geometry};
 pub use recall::RecallOutcome;
 pub use rx::{HeadBytes, Rx};

@@ -62,6 +62,7 @@ pub(crate) fn id() -> ThreadId {
 /// This thread belongs to a child that no handler of pthread_atfork(3) has seen.
 #[cfg(not(loom))]
 pub fn forget_id() {
+    forget_namespace();
     ID.set(ThreadId(0));
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use seekwire_transport::Errno;
 use seekwire_transport::mem::Common;
+use seekwire_transport::queue;
 use seekwire_transport::sys::poll::Deadline;
 use seekwire_transport::sys::thread;
 
@@ -57,7 +58,8 @@ impl Claim {
     /// # Errors
     /// EBUSY when another process has changed it since.
     pub(super) fn hold(&self, seen_changes: u64) -> Result<ClaimGuard<'_>, Errno> {
-        let me = u64::from(thread::process_id());
+        let pid = thread::process_id();
+        let me = queue::process_word(pid);
         let mut until = None;
         let mut looks = 0;
         while let Err(holder) =
@@ -65,7 +67,7 @@ impl Claim {
         {
             looks += 1;
             if looks % LOOKS == 0 {
-                if holder != me && !thread::process_is_alive(holder as u32) {
+                if holder != me && !queue::is_other_process(holder, pid) {
                     // The dead process may have changed the stream, and not counted it yet.
                     self.changes().fetch_add(1, Ordering::AcqRel);
                     let _ = self.holder().compare_exchange(
@@ -134,5 +136,16 @@ mod tests {
         claim.holder().store(u64::from(u32::MAX >> 1), Ordering::Relaxed);
         assert_eq!(claim.hold(0).map(drop), Err(Errno::BUSY));
         assert!(claim.hold(1).is_ok());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no namespaces")]
+    fn a_holder_in_another_pid_namespace_is_not_taken_for_dead() {
+        let claim = Claim::new().unwrap();
+        // No process here has this number.
+        let here = queue::process_word(u32::MAX >> 1);
+        claim.holder().store(here ^ 1 << 62, Ordering::Relaxed);
+        assert_eq!(claim.hold(0).map(drop), Err(Errno::BUSY));
+        assert!(claim.is_current(0), "its change counts");
     }
 }
