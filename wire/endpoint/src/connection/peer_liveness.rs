@@ -204,13 +204,15 @@ impl Connection {
     }
 
     /// Whether nobody holds the peer's end any more. Children that it has forked may have ended
-    /// without a word: then only the kernel knows.
+    /// without a word, and programs that have got the socket are in no list: then only the kernel
+    /// knows.
     fn peer_is_ending(&self, data_path: &DataPath) -> bool {
         let is_held_by_nobody = || -> io::Result<bool> {
             let ([local, peer], namespace) = self.names_in_diag()?;
             Ok(diag::find(peer, local, namespace)?.is_none())
         };
-        data_path.peer_is_ending()
+        let are_all_listed = data_path.is_remote() || !data_path.ring.queue.peer_is_uncounted();
+        (are_all_listed && data_path.peer_is_ending())
             || (data_path.listed_peers_are_ending() && is_held_by_nobody().unwrap_or(false))
     }
 
@@ -307,7 +309,7 @@ impl Connection {
             && q.unsent_and_shown() > 0
             && q.unread() == 0
             && socket::unread(self.fd()) == Ok(0)
-            && data_path.peer_is_ending()
+            && self.peer_is_ending(data_path)
             && data_path.is_sound();
         if is_killed {
             self.reset_by_killed(data_path);

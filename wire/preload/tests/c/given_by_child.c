@@ -1,7 +1,7 @@
 /*
  * A child gives a connection to a program and ends. The process that it has the connection from closes it next: the program
  * receives what was unread, and ends while the peer has no room for all of its answer, whether it got the connection by exec or
- * in a message that it has not received yet.
+ * in a message that it has not received yet. A program that ends its own direction goes on receiving.
  */
 #include "common.h"
 
@@ -12,18 +12,33 @@ enum way { BY_EXEC, BY_VFORK, IN_MESSAGE, WAYS };
 static char *arguments[] = {
     "sh", "-c", "{ read word <&8; head -c $0 <&9 | wc -c >&8; head -c 150000 /dev/zero >&9; } &", NULL, NULL};
 
+static void send_fd(int mailbox, int fd)
+{
+    char c = 'p', space[CMSG_SPACE(sizeof fd)] = {0};
+    struct iovec piece = {&c, 1};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
+    *CMSG_FIRSTHDR(&message) = (struct cmsghdr){CMSG_LEN(sizeof fd), SOL_SOCKET, SCM_RIGHTS};
+    memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), &fd, sizeof fd);
+    CHECK(sendmsg(mailbox, &message, 0) == 1);
+}
+
+static int receive_fd(int mailbox)
+{
+    char c, space[CMSG_SPACE(sizeof(int))];
+    int fd;
+    struct iovec piece = {&c, 1};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
+    CHECK(recvmsg(mailbox, &message, 0) == 1);
+    memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
+    return fd;
+}
+
 static void give(enum way way, int fd, int mailbox)
 {
     pid_t child = way == BY_VFORK ? vfork() : fork();
     if (child == 0) {
         if (way == IN_MESSAGE) {
-            char c = 'p', space[CMSG_SPACE(sizeof fd)] = {0};
-            struct iovec piece = {&c, 1};
-            struct msghdr message = {
-                .msg_iov = &piece, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
-            *CMSG_FIRSTHDR(&message) = (struct cmsghdr){CMSG_LEN(sizeof fd), SOL_SOCKET, SCM_RIGHTS};
-            memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), &fd, sizeof fd);
-            CHECK(sendmsg(mailbox, &message, 0) == 1);
+            send_fd(mailbox, fd);
             _exit(0);
         }
         execv("/bin/sh", arguments);
@@ -37,13 +52,9 @@ static void give(enum way way, int fd, int mailbox)
 static void take(int mailbox, int job, size_t unread)
 {
     static char bytes[ANSWER];
-    char c, space[CMSG_SPACE(sizeof(int))];
-    int fd;
-    struct iovec piece = {&c, 1};
-    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
+    char c;
     read_all(job, &c, 1);
-    CHECK(recvmsg(mailbox, &message, 0) == 1);
-    memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
+    int fd = receive_fd(mailbox);
     read_all(fd, bytes, unread);
     dprintf(job, "%zu\n", unread);
     write_all(fd, bytes, sizeof bytes);
@@ -110,6 +121,70 @@ static void go_on(enum way way, size_t before, size_t later)
     close(peer), close(mailbox[0]), close(job[1]), close(turn[0]), close(turn[1]);
 }
 
+struct sender {
+    int fd;
+    size_t size;
+};
+
+static void *send_zeros(void *argument)
+{
+    struct sender *sender = argument;
+    char *bytes = calloc(1, sender->size);
+    write_all(sender->fd, bytes, sender->size);
+    free(bytes);
+    return NULL;
+}
+
+/* The process that gave the connection away is gone when the program ends its direction, and the peer has not sent everything again yet. */
+static void ended_but_still_read(void)
+{
+    static char bytes[65536];
+    struct sockaddr_in address;
+    int mailbox[2], job[2], gone[2], small = 20000, unread = 0;
+    char text[32] = "", c;
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, job) == 0);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, mailbox) == 0 && pipe(gone) == 0);
+    int listener = listener_on(&address);
+    CHECK(setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &small, sizeof small) == 0);
+    fflush(stdout);
+    pid_t taker = fork();
+    if (taker == 0) {
+        size_t total = 0;
+        ssize_t n;
+        close(gone[1]), close(listener);
+        int fd = receive_fd(mailbox[1]);
+        CHECK(read(gone[0], &c, 1) == 0 && shutdown(fd, SHUT_WR) == 0);
+        read_all(job[0], &c, 1);
+        while ((n = read(fd, bytes, sizeof bytes)) > 0)
+            total += n;
+        dprintf(job[0], "%zu, %s", total, n == 0 ? "the end" : strerrorname_np(errno));
+        _exit(0);
+    }
+    pid_t holder = fork();
+    if (holder == 0) {
+        int fd = accept(listener, NULL, NULL);
+        warm_up_answering(fd);
+        for (; unread < 1000; sched_yield())
+            CHECK(ioctl(fd, FIONREAD, &unread) == 0);
+        send_fd(mailbox[0], fd);
+        _exit(0);
+    }
+    struct sender sender = {socket(AF_INET, SOCK_STREAM, 0), 400000};
+    pthread_t thread;
+    CHECK(taker > 0 && holder > 0 && close(gone[1]) == 0);
+    CHECK(setsockopt(sender.fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small) == 0);
+    CHECK(connect(sender.fd, (struct sockaddr *)&address, sizeof address) == 0 && close(listener) == 0);
+    warm_up_asking(sender.fd);
+    CHECK(pthread_create(&thread, NULL, send_zeros, &sender) == 0);
+    say("the program has ended its direction", read(sender.fd, &c, 1));
+    write_all(job[1], "g", 1);
+    CHECK(pthread_join(thread, NULL) == 0 && close(sender.fd) == 0);
+    CHECK(read(job[1], text, sizeof text - 1) > 0);
+    printf("it received %s\n", text);
+    CHECK(waitpid(taker, NULL, 0) == taker && waitpid(holder, NULL, 0) == holder);
+    close(job[0]), close(job[1]), close(mailbox[0]), close(mailbox[1]), close(gone[0]);
+}
+
 int main(void)
 {
     signal(SIGPIPE, SIG_IGN);
@@ -118,5 +193,6 @@ int main(void)
         go_on(way, 0, UNREAD);
         go_on(way, UNREAD, UNREAD);
     }
+    ended_but_still_read();
     return 0;
 }
