@@ -11,8 +11,8 @@ use std::ptr;
 use std::time::Duration;
 
 use libc::{
-    POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRBAND,
-    POLLWRNORM, pollfd, sigset_t,
+    POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM,
+    pollfd, sigset_t,
 };
 use seekwire_endpoint::{Carrier, Connection, Holding, Interest, Plain};
 use seekwire_transport::Errno;
@@ -31,7 +31,8 @@ use crate::timeout::{Timeout, timespec};
 use crate::{epoll, real, unload};
 
 const READ: c_short = POLLIN | POLLRDNORM;
-const WRITE: c_short = POLLOUT | POLLWRNORM | POLLWRBAND;
+/// TCP never reports POLLWRBAND.
+const WRITE: c_short = POLLOUT | POLLWRNORM;
 
 /// While a thread spins, the kernel is queried once in this many checks: every few microseconds.
 const LOOKS_PER_QUESTION: u32 = 128;
@@ -382,7 +383,7 @@ impl Ours<'_> {
                 events |= READ;
             }
             if ready.write {
-                events |= WRITE & !POLLWRBAND;
+                events |= WRITE;
             }
             add(&mut fds[at], events);
         }
@@ -418,7 +419,7 @@ impl Ours<'_> {
             // the peer's memory shows it.
             for &(at, _) in self.sockets.iter().filter(|(at, _)| asked[*at].revents & POLLHUP != 0)
             {
-                fds[at].revents |= fds[at].events & WRITE & !POLLWRBAND;
+                fds[at].revents |= fds[at].events & WRITE;
             }
             let news = guarded_raw(|| self.add_ready(fds)).unwrap_or(false);
             // If the peer has gone in the meantime, the kernel knows about the room that was
@@ -446,7 +447,7 @@ impl Ours<'_> {
             let open = fds[at].events & !fds[at].revents;
             fds[at].events & (POLLRDHUP | POLLPRI) == 0
                 && (open & READ == 0 || socket.connection.carriers().1 == Carrier::Ring)
-                && (open & WRITE & !POLLWRBAND == 0 || socket.connection.tx_on_ring())
+                && (open & WRITE == 0 || socket.connection.tx_on_ring())
                 && socket.connection.is_attached()
                 && !socket.readiness().end
                 && !socket.connection.has_end_to_tell()
