@@ -99,6 +99,7 @@ impl SocketRef {
         let is_free = ffi::guarded(|| self.connection.stay_on_tcp()).unwrap_or(true);
         // It is unknown whether the caller finds room.
         self.note_starved();
+        self.update_sets();
         is_free
     }
 

@@ -53,6 +53,8 @@ pub(crate) struct Socket {
     starved: AtomicU64,
     /// Number of armed watches in epoll sets that want room to send, but are not armed for it.
     leaving_room: AtomicUsize,
+    /// A send has found no room while there were such watches, which do not know it yet.
+    lacks_room: AtomicBool,
     /// Number of shutdowns of this end, which are news to an edge-triggered epoll set.
     shutdowns: AtomicU64,
     /// See [`Socket::limits_set`].
@@ -87,6 +89,7 @@ impl Socket {
             shown: AtomicU8::new(0),
             starved: AtomicU64::new(0),
             leaving_room: AtomicUsize::new(0),
+            lacks_room: AtomicBool::new(false),
             shutdowns: AtomicU64::new(0),
             limits_set: AtomicU32::new(0),
             seekable: AtomicBool::new(false),
@@ -288,7 +291,7 @@ impl Socket {
     }
 
     /// Notes that a send found less room than it wanted. From now on room is news to edge-triggered
-    /// sets: sleeping ones check again, and have the peer ring for it.
+    /// sets: update them afterwards, so that they have the peer ring for it.
     #[inline]
     pub(crate) fn note_starved(&self) {
         if self.registered.load(Ordering::Relaxed) != 0 {
@@ -296,9 +299,20 @@ impl Socket {
             // Either this sees the watch, or the watch sees the count.
             fence(Ordering::SeqCst);
             if self.leaving_room.load(Ordering::Relaxed) != 0 {
-                self.connection.ring_own_doorbell();
+                self.lacks_room.store(true, Ordering::Release);
             }
         }
+    }
+
+    /// True if some armed watches do not know that a send has found no room.
+    #[inline]
+    pub(crate) fn lacks_room(&self) -> bool {
+        self.lacks_room.load(Ordering::Relaxed)
+    }
+
+    /// Call it before telling them; returns whether there may be any.
+    pub(crate) fn take_lack_of_room(&self) -> bool {
+        self.lacks_room.swap(false, Ordering::Acquire)
     }
 
     /// Called before a watch is armed without room to send; afterwards it checks the number of

@@ -170,16 +170,28 @@ pub(crate) fn duplicate(object: Arc<Object>, fd: c_int) {
 impl SocketRef {
     /// Updates the epoll sets that contain this socket with the state of its connection. Call it
     /// after anything that may have attached the connection, or moved its sends to the other
-    /// carrier.
+    /// carrier, and after a send that found no room.
     #[inline]
     pub(crate) fn update_sets(&self) {
-        if self.has_more_to_show() && !process::retreats() {
-            if deferred::is_interrupted() {
-                deferred::leave_behind(&FINISH);
-                return;
-            }
-            ffi::guarded(|| epoll::update(self));
+        if (self.has_more_to_show() || self.lacks_room()) && !process::retreats() {
+            self.update_sets_now();
         }
+    }
+
+    #[cold]
+    fn update_sets_now(&self) {
+        if deferred::is_interrupted() {
+            deferred::leave_behind(&FINISH);
+            return;
+        }
+        ffi::guarded(|| {
+            if self.has_more_to_show() {
+                epoll::update(self);
+            }
+            if self.take_lack_of_room() {
+                epoll::want_room(self);
+            }
+        });
     }
 
     /// Called when the number of the connection was found to stand for another file, or none.

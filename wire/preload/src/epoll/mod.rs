@@ -67,6 +67,6 @@ pub(crate) use control::{Change, control};
 pub(crate) use forked_sets::is_alone;
 pub(crate) use kernel_sets::control as control_left;
 pub(crate) use owner::Alarm;
-pub(crate) use registrations::{cover, find, forget, lay_bare, update};
+pub(crate) use registrations::{cover, find, forget, lay_bare, update, want_room};
 pub(crate) use seen_waits::{nest, note_wait, silence};
 pub(crate) use wait::wait;

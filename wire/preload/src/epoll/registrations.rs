@@ -77,6 +77,23 @@ pub(super) fn show(socket: &SocketRef, registrations: &mut Vec<Registration>) ->
     result
 }
 
+/// Called after a send that found no room: watches that were armed without it are armed anew. Not
+/// by the doorbell: another waiter could silence that before the set looks.
+pub(crate) fn want_room(socket: &SocketRef) {
+    for registration in socket.registrations().lock().iter() {
+        if let Some(watch) = registration.watch
+            && let Some(set) = SharedSet::find(&registration.set).filter(|set| set.is_own())
+            && let Some(epfd) = set.number()
+        {
+            let mut state = set.state.lock();
+            state.want_room(watch);
+            if set.has_sleepers(&state) {
+                state.arm_for_sleepers(epfd);
+            }
+        }
+    }
+}
+
 /// The changes to the kernel's set that are allowed when a registration ends.
 #[derive(Copy, Clone, Eq, PartialEq)]
 enum Reach {

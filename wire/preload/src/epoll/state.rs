@@ -289,6 +289,14 @@ impl<S: SocketHandle> SetState<S> {
         self.mark_hot(index);
     }
 
+    /// A send has found no room: if the watch is armed without it, it is checked again.
+    pub(super) fn want_room(&mut self, index: u32) {
+        if let Some(watch) = self.at(index).filter(|watch| watch.lacks_room()) {
+            watch.disarm();
+            self.mark_hot(index);
+        }
+    }
+
     /// From now on other processes also have the set.
     pub(super) fn share(&mut self, sharing: &Arc<Sharing>) {
         self.sharing = Some(Arc::clone(sharing));

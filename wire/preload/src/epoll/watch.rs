@@ -360,6 +360,11 @@ impl<S: SocketHandle> Watch<S> {
         !is_news
     }
 
+    /// True if it is armed without the room that it wants, and a send has found none since.
+    pub(super) fn lacks_room(&self) -> bool {
+        self.armed.as_ref().is_some_and(|armed| armed.leaves_room) && self.is_room_news()
+    }
+
     /// True if room to send is to be reported when there is any.
     fn is_room_news(&self) -> bool {
         self.events & EDGE == 0 || self.fresh || self.starved != self.socket.starved()
