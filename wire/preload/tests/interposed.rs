@@ -472,4 +472,4 @@ programs! { fork_exec exec_order shutdown_race peer_killed fd_reuse send_user_ti
 programs! { epoll_oneshot epoll_fairness libc_internals cancel other_interfaces handover_idle_peer epoll_nested cork close_ends_send }
 programs! { no_memory nofile epoll_shared_by_fork inherit_unread epoll_after_fork handover_after_end close_unsent given_by_child last_holder jobs epoll_two_processes pid_namespaces epoll_across_exec preload_ignored inherit_epoll }
 programs! { select_limit pending_signals ignored syscall_waits }
-programs! { inherit_held spawn_unstarted splice_together attach_in_send late_fallback }
+programs! { inherit_held spawn_unstarted splice_together attach_in_send late_fallback silenced }

@@ -241,7 +241,7 @@ impl Ring {
     /// of another machine's rings from filling up. The caller is already armed `times` times.
     pub fn make_room(&self, times: u64) {
         if self.doorbell.make_room(|| self.queue.number_of_waiters() > times) {
-            self.disarm(Events::default());
+            self.wake_others();
         }
     }
 
@@ -266,17 +266,19 @@ impl Ring {
         }
     }
 
-    /// Undoes [`Ring::arm`]. Then wakes the other sleepers of this end that have a reason to wake:
-    /// the caller may have silenced the doorbell that rang for them.
+    /// Undoes [`Ring::arm`].
     pub fn disarm(&self, want: Events) {
-        let q = &self.queue;
         if want.read {
-            q.disarm_data();
+            self.queue.disarm_data();
         }
         if want.write {
-            q.disarm_space();
+            self.queue.disarm_space();
         }
-        if (q.has_readers() && q.has_record()) || (q.has_writers() && self.may_send()) {
+    }
+
+    /// Wakes the sleepers of this end that have a reason to wake.
+    fn wake_others(&self) {
+        if self.is_for_others(Events::default()) {
             self.doorbell.ring();
         }
     }
@@ -288,7 +290,7 @@ impl Ring {
         if let Some(tx) = self.sending() {
             tx.cancel(segment);
             drop(tx);
-            self.disarm(Events::default());
+            self.wake_others();
         }
     }
 
@@ -374,6 +376,8 @@ impl Ring {
             }
         };
         self.disarm(want);
+        // This sleep may have silenced the doorbell that rang for others.
+        self.wake_others();
         result
     }
 
@@ -396,8 +400,13 @@ impl Ring {
         }
     }
 
-    fn silence(&self, want: Events, are_called: &impl Fn() -> bool) {
+    /// Silences the doorbell, for a caller that is armed for `want`; `are_called` as for
+    /// [`Self::sleep`]. It may have rung for other waiters that have not looked yet, such as an
+    /// epoll set: they find it silent. So it rings again for those that have a reason to wake now,
+    /// and the peer is asked to ring for the next one.
+    pub fn silence(&self, want: Events, are_called: impl Fn() -> bool) {
         self.doorbell.quiet();
+        self.queue.rearm_others(want.read, want.write);
         if self.is_for_others(want) || are_called() {
             // It had been rung for them before it was silenced.
             self.doorbell.ring();
@@ -413,7 +422,9 @@ impl Ring {
         let q = &self.queue;
         // A seeker that waits for bytes in the middle leaves those at the head to the others.
         let readers = q.number_of_readers() > u64::from(want.read);
-        (readers && q.has_record()) || (!want.write && q.has_writers() && self.may_send())
+        // Nobody rings when a hold expires: each of them has to know of it.
+        (readers && (q.has_record() || q.has_unnoted_hold()))
+            || (!want.write && q.has_writers() && self.may_send())
     }
 
     /// Whether a waiter for space has a reason to try.

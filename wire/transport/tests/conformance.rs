@@ -15,7 +15,7 @@ use seekwire_transport::Errno;
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::ring::Ring;
 use seekwire_transport::sys::Fd;
-use seekwire_transport::sys::poll::{Deadline, Events};
+use seekwire_transport::sys::poll::{self, Deadline, Events};
 
 type Both<'a> = [&'a (dyn Carrier + Sync); 2];
 
@@ -544,6 +544,30 @@ fn a_reader_and_a_writer_of_one_end_do_not_take_each_others_wake_ups() {
             assert_eq!(reader.join().unwrap(), 1);
         });
     }
+}
+
+/// As an epoll set, which has not looked when another waiter silences the doorbell.
+#[test]
+fn who_silences_the_doorbell_has_the_peer_ring_for_others_again() {
+    let is_rung = |ring: &Ring| poll::look(ring.doorbell.fd(), READ).unwrap().read;
+    let (a, b) = ring_pair(smallest(), smallest());
+    a.arm(READ);
+    for _ in 0..3 {
+        send_all(&b, b"x");
+        assert!(is_rung(&a));
+        assert_eq!(recv_some(&a, &mut [0]), 1);
+        a.silence(Events::default(), || false);
+        assert!(!is_rung(&a));
+    }
+    // With something left for others, it rings at once.
+    send_all(&b, b"x");
+    a.silence(Events::default(), || false);
+    assert!(is_rung(&a));
+    // A waiter that only leaves has silenced nothing.
+    a.arm(READ);
+    a.doorbell.quiet();
+    a.disarm(READ);
+    assert!(!is_rung(&a));
 }
 
 #[test]

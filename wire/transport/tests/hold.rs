@@ -12,7 +12,7 @@ use seekwire_transport::layout::{self, Geometry};
 use seekwire_transport::mem::OwnMemory;
 use seekwire_transport::ring::{Ring, Wait};
 use seekwire_transport::sys::Fd;
-use seekwire_transport::sys::poll::Deadline;
+use seekwire_transport::sys::poll::{self, Deadline, Events};
 
 type Act = fn(&Ring);
 
@@ -193,6 +193,21 @@ fn a_second_sleeper_may_know_nothing_of_the_hold() {
     q.rearm_data();
     assert!(q.note_hold().is_some());
     assert!(send(&a, b"second", true));
+}
+
+/// Such as an epoll set that has not looked when another waiter silences the doorbell.
+#[test]
+fn a_sleeper_that_does_not_know_of_the_hold_is_woken_again() {
+    let is_rung = |ring: &Ring| poll::look(ring.doorbell.fd(), Events::READ).unwrap().read;
+    let (a, b) = ends();
+    b.arm(Events::READ);
+    assert!(send(&a, b"held", true));
+    b.doorbell.ring();
+    b.silence(Events::default(), || false);
+    assert!(is_rung(&b));
+    assert!(b.queue.note_hold().is_some());
+    b.silence(Events::default(), || false);
+    assert!(!is_rung(&b));
 }
 
 #[test]

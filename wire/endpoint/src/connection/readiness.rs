@@ -166,10 +166,7 @@ impl Connection {
     /// Silences the doorbell. Not needed if it is watched edge-triggered.
     pub fn quiet_doorbell(&self) {
         if let Some(data_path) = self.attached() {
-            data_path.ring.doorbell.quiet();
-            // It may have rung for other armed waiters.
-            data_path.ring.disarm(Events::default());
-            self.call_others_again(data_path);
+            data_path.ring.silence(Events::default(), || self.others_are_called());
         } else {
             self.quiet_spill();
         }
@@ -189,13 +186,6 @@ impl Connection {
                 || seeking.leader_is_called()
                 || (self.waiters.watchers.load(Ordering::SeqCst) > 0 && seeking.head_is_drained())
         })
-    }
-
-    /// Rings the doorbell again if it was silenced while it rang for others.
-    pub(super) fn call_others_again(&self, data_path: &DataPath) {
-        if self.others_are_called() {
-            data_path.ring.doorbell.ring();
-        }
     }
 
     /// Wakes this end's own waiters.

@@ -177,9 +177,8 @@ impl Connection {
                 match slept {
                     Ok((rung, _)) => {
                         if rung {
-                            data_path.ring.doorbell.quiet();
-                            data_path.ring.disarm(Events::default());
-                            self.call_others_again(data_path);
+                            let are_called = || self.others_are_called();
+                            data_path.ring.silence(Events::default(), are_called);
                         }
                         Ok(())
                     }

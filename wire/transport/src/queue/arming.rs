@@ -71,6 +71,18 @@ impl<O: QueueMemory, P: PeerMemory> QueuePair<O, P> {
         }
     }
 
+    /// The doorbell was silenced by a waiter that is armed for data, for space, or both. The peer has
+    /// perhaps rung for the last number of each kind, and would not ring for it again: new numbers,
+    /// for the other waiters.
+    pub fn rearm_others(&self, data: bool, space: bool) {
+        if self.number_of_readers() > u64::from(data) {
+            self.rearm_data();
+        }
+        if self.get(layout::SPACE_WAITERS) > u64::from(space) {
+            self.rearm_space();
+        }
+    }
+
     /// A ring did not reach the peer: makes the next publication or release ring again.
     pub fn ring_again(&self) {
         self.set(layout::RUNG_DATA, 0);

@@ -129,6 +129,12 @@ impl<O: QueueMemory, P: PeerMemory> QueuePair<O, P> {
         Some(hold.left)
     }
 
+    /// Whether the peer holds bytes back, and a waiter that sleeps may not know it.
+    #[must_use]
+    pub fn has_unnoted_hold(&self) -> bool {
+        self.hold().is_some_and(|hold| self.get(layout::KNOWN_HOLD) != hold.position + 1)
+    }
+
     /// Grows with the bytes that this end has sent and does not hold back; for the peer's view, see
     /// [`Self::peer_sent_mark`].
     fn sent_mark(&self) -> u64 {
