@@ -273,7 +273,7 @@ fn wait_for_ours<'a>(
         // From here on any event ends the sleep. Arming makes room for later events, by taking
         // earlier ones that would block them.
         sleep.forget();
-        let armed = Armed { ours, interests: guarded_raw(|| ours.arm(fds)).unwrap_or_default() };
+        let armed = Armed { ours, requests: guarded_raw(|| ours.arm(fds)).unwrap_or_default() };
         // Read before the last check: bytes that are held back during it become visible within this
         // time.
         let held = guarded_raw(|| ours.held(fds)).flatten();
@@ -541,11 +541,10 @@ impl Ours<'_> {
         self.sockets.iter().filter_map(held).min()
     }
 
-    fn arm(&self, fds: &[pollfd]) -> SmallVec<[Interest; 8]> {
+    fn arm(&self, fds: &[pollfd]) -> SmallVec<[(Interest, bool); 8]> {
         let arm = |&(at, socket): &(usize, &SocketRef)| {
             let want = interest(&fds[at]);
-            socket.connection.arm(want);
-            want
+            (want, socket.connection.arm(want))
         };
         self.sockets.iter().map(arm).collect()
     }
@@ -633,13 +632,14 @@ impl Ours<'_> {
 /// Armed connections; disarmed at the end, even if the thread is cancelled in its sleep.
 struct Armed<'a, 'b> {
     ours: &'a Ours<'b>,
-    interests: SmallVec<[Interest; 8]>,
+    /// The events for which each was armed, and whether the peer rings.
+    requests: SmallVec<[(Interest, bool); 8]>,
 }
 
 impl Drop for Armed<'_, '_> {
     fn drop(&mut self) {
-        for ((_, socket), &want) in self.ours.sockets.iter().zip(&self.interests) {
-            guarded_raw(|| socket.connection.disarm(want));
+        for ((_, socket), &(want, peer_rings)) in self.ours.sockets.iter().zip(&self.requests) {
+            guarded_raw(|| socket.connection.disarm(want, peer_rings));
         }
     }
 }

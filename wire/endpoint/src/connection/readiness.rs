@@ -105,17 +105,19 @@ impl Connection {
 
     /// From now on the peer rings the doorbell when it publishes (`read`), or when it has freed
     /// half of the missing room (`write`). Each call is undone by one of [`Connection::disarm`].
-    /// Returns what is ready already: then do not sleep, unless only news counts (edge-triggered
-    /// epoll).
-    pub fn arm(&self, want: Interest) -> Readiness {
-        if let Some(data_path) = self.attached() {
+    /// A caller has to look again before it sleeps. Returns whether the peer rings: it does not
+    /// before the connection is attached.
+    #[must_use]
+    pub fn arm(&self, want: Interest) -> bool {
+        let data_path = self.attached();
+        if let Some(data_path) = data_path {
             data_path.ring.make_room(0);
             self.service_peer();
             data_path.ring.arm(events(want));
         } else if want.read {
             self.arm_spill();
         }
-        self.readiness_for(want)
+        data_path.is_some()
     }
 
     /// As [`Connection::arm`], for a caller that is armed already and goes back to sleep: the peer,
@@ -128,12 +130,14 @@ impl Connection {
         }
     }
 
-    /// Undoes [`Connection::arm`].
-    pub fn disarm(&self, want: Interest) {
-        if let Some(data_path) = self.attached() {
+    /// Undoes [`Connection::arm`], which returned whether the peer rings.
+    pub fn disarm(&self, want: Interest, peer_rings: bool) {
+        if !peer_rings {
+            if want.read {
+                self.disarm_spill();
+            }
+        } else if let Some(data_path) = self.attached() {
             data_path.ring.disarm(events(want));
-        } else if want.read {
-            self.disarm_spill();
         }
     }
 

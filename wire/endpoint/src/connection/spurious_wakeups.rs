@@ -27,6 +27,12 @@ const TCP_ONLY_AND_STANDING: u64 = control::TCP_ONLY | control::STANDING;
 
 /// Two attached ends whose calls wait for a short time.
 fn attached() -> ([TcpStream; 2], Connection, Connection) {
+    let (sockets, from, to) = connected();
+    attach(&from, &to);
+    (sockets, from, to)
+}
+
+fn connected() -> ([TcpStream; 2], Connection, Connection) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (b, _) = listener.accept().unwrap();
@@ -36,11 +42,14 @@ fn attached() -> ([TcpStream; 2], Connection, Connection) {
         Connection::new(Fd::from(&a), Role::Connected),
         Connection::new(Fd::from(&b), Role::Accepted),
     );
+    ([a, b], from, to)
+}
+
+fn attach(from: &Connection, to: &Connection) {
     while !(from.is_attached() && to.is_attached()) {
         to.hurry();
         from.hurry();
     }
-    ([a, b], from, to)
 }
 
 fn set(liar: &Connection, offset: usize, value: u64) {
@@ -112,7 +121,7 @@ fn the_time_of_a_send_ends_though_others_have_yet_to_receive() {
         let flags = SendFlags { no_signal: true, ..SendFlags::default() };
         // An epoll set on which nobody waits now.
         let read = Interest { read: true, ..Interest::default() };
-        assert!(!to.arm(read).read);
+        assert!(to.arm(read) && !to.readiness().read);
         assert_eq!(from.send(&[IoSlice::new(b"unread")], flags), Ok(6));
         let bytes = vec![1; size];
         while to
@@ -120,8 +129,24 @@ fn the_time_of_a_send_ends_though_others_have_yet_to_receive() {
             .map_err(|error| assert_eq!(error, Errno::AGAIN))
             .is_ok()
         {}
-        to.disarm(read);
+        to.disarm(read, true);
     }
+}
+
+/// An epoll set that watches a seeking connection sleeps while that attaches.
+#[test]
+fn who_is_armed_before_the_peer_rings_is_not_counted_among_those_it_rings_for() {
+    let (_sockets, from, to) = connected();
+    let read = Interest { read: true, ..Interest::default() };
+    to.begin_to_seek();
+    assert!(!to.arm(read));
+    attach(&from, &to);
+    assert!(to.arm(read));
+    let readers = || to.attached().unwrap().ring.queue.number_of_readers();
+    to.disarm(read, false);
+    assert_eq!(readers(), 1);
+    to.disarm(read, true);
+    assert_eq!(readers(), 0);
 }
 
 /// A receive is under way: a thread that lives holds its half.

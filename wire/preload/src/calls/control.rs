@@ -123,6 +123,8 @@ impl Messages {
 fn unread(socket: &SocketRef, came: bool) -> c_int {
     let connection = &socket.connection;
     let bytes = connection.unread().unwrap_or(0);
+    // The question may have attached a connection that seeks.
+    socket.update_sets();
     // The end of TCP may arrive a moment after that of the ring.
     let end = usize::from((!came && !connection.is_receive_shut()) || has_ended(socket));
     c_int::try_from(bytes + end).unwrap_or(c_int::MAX)

@@ -144,7 +144,10 @@ fn report(
     if !socket.connection.receives_by_library() || !pointers::can_write(into, 1) {
         return kernel();
     }
-    match guarded(ask) {
+    let answer = guarded(ask);
+    // The question may have attached a connection that seeks.
+    socket.update_sets();
+    match answer {
         Some(Ok(bytes)) => {
             let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
             // SAFETY: it can be written to; the kernel does not ask that it be aligned, and

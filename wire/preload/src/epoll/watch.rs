@@ -335,8 +335,8 @@ impl<S: SocketHandle> Watch<S> {
             let leaves_room = self.leaves_room();
             let mut interest = self.interest();
             interest.write &= !leaves_room;
-            self.socket.connection.arm(interest);
-            self.armed = Some(Armed { interest, leaves_room });
+            let peer_rings = self.socket.connection.arm(interest);
+            self.armed = Some(Armed { interest, peer_rings, leaves_room });
         }
         // Read before the check: bytes that are held back during it become visible within this
         // time.
@@ -385,19 +385,19 @@ impl<S: SocketHandle> Watch<S> {
     }
 
     pub(super) fn disarm(&mut self) {
-        if let Some(interest) = self.forget_arm() {
-            self.socket.connection.disarm(interest);
+        if let Some(Armed { interest, peer_rings, .. }) = self.forget_arm() {
+            self.socket.connection.disarm(interest, peer_rings);
         }
     }
 
     /// Marks the watch as not armed in this process. In the child of a fork this is enough, because
     /// the parent disarms its watches.
-    pub(super) fn forget_arm(&mut self) -> Option<Interest> {
+    pub(super) fn forget_arm(&mut self) -> Option<Armed> {
         let armed = self.armed.take()?;
         if armed.leaves_room {
             self.socket.mind_room();
         }
-        Some(armed.interest)
+        Some(armed)
     }
 
     /// The events that the kernel has to report for the application's fd.
@@ -410,8 +410,12 @@ impl<S: SocketHandle> Watch<S> {
     }
 
     pub(super) fn is_stale(&self) -> bool {
-        self.sends != Sends::of(&self.socket.connection)
-            || self.socket.connection.doorbell() != self.doorbell
+        let connection = &self.socket.connection;
+        // A seeking connection has attached since this was armed: from now on the peer has to ring.
+        let lacks_ring = |armed: &Armed| !armed.peer_rings && connection.is_attached();
+        self.sends != Sends::of(connection)
+            || connection.doorbell() != self.doorbell
+            || self.armed.as_ref().is_some_and(lacks_ring)
     }
 
     /// True if events beyond [`Watch::wanted`] do no harm, because they are dropped when they come.
@@ -544,8 +548,10 @@ impl Sends {
 }
 
 /// The way in which a watch is armed.
-struct Armed {
+pub(super) struct Armed {
     interest: Interest,
+    /// As [`Connection::arm`] has returned.
+    peer_rings: bool,
     /// The application wants reports of room to send, but the peer was not asked to ring for it:
     /// see [`Socket::note_starved`](crate::socket::Socket::note_starved).
     leaves_room: bool,

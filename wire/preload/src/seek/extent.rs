@@ -82,7 +82,10 @@ fn extent_of(fd: c_int) -> Result<Extent, Errno> {
         return Err(Errno::NOTCONN);
     }
     if socket.connection.is_seeking() {
-        let extent = socket.connection.extent()?;
+        let extent = socket.connection.extent();
+        // The question may have attached the connection.
+        socket.update_sets();
+        let extent = extent?;
         if extent.arrived == 0 {
             is_connected(fd)?;
         }

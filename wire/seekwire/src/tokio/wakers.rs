@@ -196,7 +196,8 @@ impl TaskWakers {
             connection.rearm(again);
         }
         if new != Interest::default() {
-            connection.arm(new);
+            // It is attached, so the peer rings.
+            let _ = connection.arm(new);
         }
         *armed = Interest { read: armed.read || want.read, write: armed.write || want.write };
     }
@@ -227,7 +228,7 @@ impl TaskWakers {
 
     /// Withdraws all requests for the doorbell, because no task waits any more.
     pub(super) fn disarm(&self, connection: &Connection) {
-        connection.disarm(std::mem::take(&mut lock(&self.armed)));
+        connection.disarm(std::mem::take(&mut lock(&self.armed)), true);
     }
 }
 
