@@ -140,9 +140,21 @@ impl<'a> Sleeping<'a> {
     }
 }
 
+/// The sleep has ended without an answer of the kernel: by a signal, or because the thread is
+/// cancelled.
 impl Drop for Sleeping<'_> {
     fn drop(&mut self) {
-        keeping_errno(|| self.set.is_awake(&mut self.set.state.lock(), self.is_watchful));
+        keeping_errno(|| {
+            let set = self.set;
+            // Another sleeper, or the reminder, has to check the uncertain watches instead.
+            let watches = self.is_watchful && set.is_own() && !process::retreats();
+            let epfd = if watches { set.number() } else { None };
+            let mut state = set.state.lock();
+            set.is_awake(&mut state, self.is_watchful);
+            if let Some(epfd) = epfd.filter(|_| set.has_sleepers(&state)) {
+                state.arm_for_sleepers(epfd);
+            }
+        });
     }
 }
 
