@@ -36,10 +36,11 @@ impl Reserved<'_> {
         self.claim.as_deref_mut().unwrap_or_default()
     }
 
-    /// Sends the first `len` bytes.
+    /// Sends the first `len` bytes. A signal does not end the call: the caller could not tell how
+    /// many of them were sent.
     ///
     /// # Errors
-    /// As [`Connection::send`].
+    /// As [`Connection::send`], without EINTR.
     pub fn commit(mut self, len: usize) -> Result<(), Errno> {
         let (data_path, connection) = (self.data_path, self.connection);
         let limit = Limit::at(Deadline::after(connection.settings.send_timeout()));
@@ -72,7 +73,10 @@ impl Reserved<'_> {
                     return Err(connection.violated(data_path, violation));
                 }
                 Err(PublishError::NoRoom) => {
-                    connection.wait_to_send(data_path, Carrier::Ring, &limit, &call)?
+                    match connection.wait_to_send(data_path, Carrier::Ring, &limit, &call) {
+                        Ok(()) | Err(Errno::INTR) => {}
+                        Err(error) => return Err(error),
+                    }
                 }
             }
         }
@@ -82,11 +86,12 @@ impl Reserved<'_> {
     fn copy(self, len: usize) -> Result<(), Errno> {
         let mut rest = &self.bytes()[..len];
         while !rest.is_empty() {
-            let n = self.connection.send(
-                &[IoSlice::new(rest)],
-                SendFlags { no_signal: true, ..SendFlags::default() },
-            )?;
-            rest = &rest[n..];
+            let flags = SendFlags { no_signal: true, ..SendFlags::default() };
+            match self.connection.send(&[IoSlice::new(rest)], flags) {
+                Ok(n) => rest = &rest[n..],
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
