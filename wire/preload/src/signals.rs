@@ -22,7 +22,6 @@ const FAULTS: [c_int; 6] =
 /// here, so the call is restarted if every handler of the process has the flag. Interruptions are
 /// rare enough to query the kernel for all handlers, so the library need not follow the many ways
 /// to install one.
-/// wrong between this library and the many ways to install a handler.
 pub(crate) fn restart() -> bool {
     keeping_errno(|| {
         (1..=64)
