@@ -2,12 +2,11 @@
 //! continues as it would without the library.
 //!
 //! The effect of a filter that was there before is unknown: then nothing is tracked, unless
-//! SEEKWIRE_SECCOMP says that it was tried ([`start`]). A filter that the program installs is
+//! SEEKWIRE_SECCOMP says that it was tried ([`start`](crate::start)). A filter that the program installs is
 //! examined first. If it is not harmless, every connection goes back to TCP, and all that belongs
 //! to the library is removed while that is still allowed.
 
 use std::ffi::{c_int, c_ulong};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,22 +19,15 @@ use crate::ffi::guarded;
 use crate::process::{self, ProcessKind};
 use crate::table::{Object, SocketRef};
 use crate::unload::Unload;
-use crate::{fallback, log, pointers, relay, start, stats, table, track};
+use crate::{fallback, fork, log, pointers, relay, replacement, stats, table, track, tracking};
 
 const NAP: Duration = Duration::from_millis(1);
 
 /// How long all connections together may take to go back to TCP.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// The program has installed a filter that allows the calls that connections need. Its effect on
-/// other calls is unknown.
-static IS_IN_PLACE: AtomicBool = AtomicBool::new(false);
-
-pub(crate) fn is_in_place() -> bool {
-    IS_IN_PLACE.load(Ordering::Relaxed)
-}
-
-/// Called before a mode of seccomp is set; `program` is that of a filter.
+/// Called before a mode of seccomp is set in a process whose sockets are or may be tracked;
+/// `program` is that of a filter.
 ///
 /// # Safety
 ///
@@ -43,14 +35,11 @@ pub(crate) fn is_in_place() -> bool {
 #[cold]
 pub(crate) unsafe fn prepare(mode: c_ulong, program: *const sock_fprog) {
     guarded(|| {
-        if !start::is_tracking() {
-            return;
-        }
         // SAFETY: as the caller promises.
         if mode == libc::SECCOMP_MODE_FILTER.into() && unsafe { is_harmless(program) } {
             log::debug!("the system call filter allows all calls that the library needs");
             seekwire_endpoint::machine_links::forbid();
-            IS_IN_PLACE.store(true, Ordering::Relaxed);
+            process::note_filter();
             return;
         }
         match process::kind() {
@@ -105,7 +94,7 @@ fn retreat() {
         "the program filters system calls, and blocks some that the library needs: connections go \
          back to TCP"
     );
-    start::stand_back();
+    tracking::stand_back();
     process::close_down();
     let objects: Vec<_> = table::entries().map(|(fd, object)| (fd, object.share())).collect();
     to_tcp(&objects);
@@ -113,6 +102,8 @@ fn retreat() {
     // Objects that were closed in the meantime may be in use.
     let retired = table::RETIRED.rest();
     let unload = Unload::begin(&objects, &retired);
+    // A thread that forks uses no object.
+    fork::await_end();
     // The epoll sets come last: until then they are updated to watch the kernel's events again.
     let (sockets, others): (Vec<_>, Vec<_>) =
         table::numbers().partition(|fd| table::socket(*fd).is_some());
@@ -128,7 +119,7 @@ fn retreat() {
         }
     }
     seekwire_endpoint::leave();
-    start::stand_down();
+    tracking::stand_down();
     table::close_up();
 }
 
@@ -154,7 +145,7 @@ fn to_tcp(objects: &[(c_int, Arc<Object>)]) {
         if handed_over == Ok(HandedOver::Later)
             && relay::would_miss(&socket)
             && relay::is_read(&socket, |_| true)
-            && relay::goes_on_in_place(fd) != Ok(true)
+            && replacement::goes_on_in_place(fd) != Ok(true)
         {
             end_with_error(fd, socket);
         }
@@ -170,7 +161,7 @@ fn end_with_error(fd: c_int, socket: SocketRef) {
     log::error!(fd, "unread bytes cannot be received under the filter; receive them before");
     if relay::has_found(&socket) {
         // Other programs may go on with it.
-        relay::replace_numbers(socket, None, |_| true);
+        replacement::replace_numbers(socket, None, |_| true);
     } else {
         kernel::reset(socket.connection.fd());
     }
@@ -178,11 +169,11 @@ fn end_with_error(fd: c_int, socket: SocketRef) {
 
 /// The same in a child with a mere copy of the memory: nothing belongs to it.
 fn forget() {
-    start::stand_back();
+    tracking::stand_back();
     for fd in table::numbers() {
         track::forget(fd);
     }
     process::retreat();
-    start::stand_down();
+    tracking::stand_down();
     table::close_up();
 }

@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use libc::{c_int, c_long, sigset_t};
 use rustix::fd::AsFd;
@@ -27,14 +27,18 @@ use crate::process::{self, ProcessKind};
 use crate::socket::Socket;
 use crate::table::Set;
 use crate::table::{self, Object};
-use crate::{deferred, hazard, log, spawn_actions, stats, unload};
+use crate::{deferred, hazard, log, stats, unload};
 
 /// Maximum number of connections for which a child may have bytes that another program is to
 /// receive.
 const MAX_SPILLS: u64 = 256;
 
-/// Call it once.
-pub(crate) fn start() {
+/// Locks of the library that belong to no object.
+static OTHER_LOCKS: OnceLock<[&RawLock; 2]> = OnceLock::new();
+
+/// Call it once, with the locks that belong to no object.
+pub(crate) fn start(others: [&'static RawLock; 2]) {
+    let _ = OTHER_LOCKS.set(others);
     // SAFETY: three functions that live as long as the library, which is never unloaded before
     // exit.
     unsafe {
@@ -75,7 +79,7 @@ fn locks(objects: &[Arc<Object>]) -> Vec<&RawLock> {
     let loans = sockets().map(|socket| socket.loans().raw());
     let relayed = sockets().map(|socket| socket.relayed().raw());
     let objects = registrations.chain(states).chain(numbers).chain(loans).chain(relayed);
-    objects.chain([spawn_actions::lock(), stats::lock()]).collect()
+    objects.chain(OTHER_LOCKS.get().into_iter().flatten().copied()).collect()
 }
 
 /// Waits until no fork is in progress. A fork that begins when the library is leaving waits for the

@@ -12,7 +12,7 @@ use seekwire_transport::sys::{Fd, socket as kernel};
 use crate::calls::read_inherited;
 use crate::socket::Socket;
 use crate::table::{self, Object};
-use crate::{log, real, relay, stdio_streams, track};
+use crate::{log, real, relay, replacement, stdio_streams, track};
 
 /// Looks for spills. Call it once, before the program uses a number.
 pub(crate) fn start() {
@@ -61,7 +61,7 @@ fn begin(spill: SpillFile, mut numbers: impl Iterator<Item = c_int> + Clone) {
     drop(socket);
     log::debug!(fd, "this socket was inherited with unread bytes");
     // The C library would read from the kernel's socket.
-    if has_stream && relay::goes_on_in_place(fd) != Ok(true) {
+    if has_stream && replacement::goes_on_in_place(fd) != Ok(true) {
         log::error!(fd, "a stream of the C library cannot get the unread bytes");
     }
 }

@@ -16,7 +16,7 @@ use crate::ffi::{self, keeping_errno};
 use crate::process::{self, ProcessKind};
 use crate::relay::Takes;
 use crate::table::{self, SocketRef};
-use crate::{epoll, log, relay};
+use crate::{epoll, log, relay, replacement};
 
 /// How long starting a program may wait for the peers of all connections together, or for other
 /// holders of these connections.
@@ -127,7 +127,7 @@ fn to_successors(loads: &impl Fn() -> bool, mut missed: impl FnMut(SocketRef, Er
             missed(socket, Errno::DEADLK);
             continue;
         }
-        let finds_spill = *loads && !relay::is_in_surviving_set(&socket, survives_exec);
+        let finds_spill = *loads && !replacement::is_in_surviving_set(&socket, survives_exec);
         if let Err(error) = to_successor(&socket, Reason::Exec, finds_spill, is_ending) {
             missed(socket, error);
         }
@@ -174,7 +174,7 @@ fn prepare_exec_until(loads: impl Fn() -> bool, all: Until) {
         }
         let until = all.at_most(Connection::ANSWER_LIMIT);
         if to_tcp_until(&socket, Reason::Exec, until) == Ok(HandedOver::Later) {
-            relay::take_place(socket, Takes::AtOnce, survives_exec);
+            replacement::take_place(socket, Takes::AtOnce, survives_exec);
         }
     }
     if process::kind() != ProcessKind::Own {
@@ -187,7 +187,7 @@ fn prepare_exec_until(loads: impl Fn() -> bool, all: Until) {
         if error == Errno::AGAIN && is_ours && relays < MOST_RELAYS {
             relays += 1;
             let takes = if is_own(&socket) { Takes::AtOnce } else { Takes::WhenLeft };
-            relay::take_place(socket, takes, survives_exec);
+            replacement::take_place(socket, takes, survives_exec);
         } else if error == Errno::DEADLK && is_ours {
             refuse(socket);
         } else {
@@ -209,7 +209,7 @@ fn refuse(socket: SocketRef) {
         fd,
         "an interrupted call on this socket has not ended: the new program gets an error"
     );
-    relay::replace_numbers(socket, None, |_| true);
+    replacement::replace_numbers(socket, None, |_| true);
 }
 
 /// True if no other process with this program holds it.

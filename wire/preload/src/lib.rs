@@ -17,7 +17,8 @@
 //!
 //!   real       the functions of libc behind ours          ffi      panics and errno
 //!   loaded     functions of objects that are opened locally
-//!   start      start and end                              lock     a lock that fork can hold
+//!   start      start and end                              tracking whether sockets are tracked
+//!   replacement  a socket that becomes its relay          lock     a lock that fork can hold
 //!   process    this one, or a child of it                 deferred work that a handler postpones
 //!   fallback   back to TCP, for another holder            signals  EINTR or start again
 //!   handover   for a program that begins                  allocator  the library's own memory
@@ -70,6 +71,7 @@ mod process;
 mod real;
 mod registration;
 mod relay;
+mod replacement;
 mod seek;
 mod signals;
 mod socket;
@@ -81,6 +83,7 @@ mod syscall;
 mod table;
 mod timeout;
 mod track;
+mod tracking;
 mod unknown_rings;
 mod unload;
 mod unwinder;

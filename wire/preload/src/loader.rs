@@ -21,7 +21,7 @@ use seekwire_transport::sys::fd::LibraryFd;
 use seekwire_transport::sys::{call, host};
 
 use crate::ffi::guarded_raw;
-use crate::{filter, loaded, pointers, process};
+use crate::{loaded, pointers, process};
 
 /// A list of C strings that ends with a null pointer.
 pub(crate) type Strings = *const *const c_char;
@@ -96,7 +96,7 @@ impl ExecTarget {
             // SAFETY: as above.
             Some(is_loaded && unsafe { is_wanted(environment) }? && sees_numbers())
         };
-        !process::retreats() && !filter::is_in_place() && guarded_raw(look).flatten() == Some(true)
+        !process::retreats() && !process::is_filtered() && guarded_raw(look).flatten() == Some(true)
     }
 
     /// The file that the kernel runs, after following scripts. `None` if that is unknown.

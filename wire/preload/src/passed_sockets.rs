@@ -11,7 +11,7 @@ use seekwire_transport::Errno;
 use crate::fallback::{serve_peers, to_tcp_or_relay};
 use crate::relay::Begun;
 use crate::track::fresh;
-use crate::{ffi, pointers, relay, table};
+use crate::{ffi, pointers, relay, replacement, table};
 
 /// A message in which ends of relays replace some of the sockets.
 pub(crate) struct RelayedMessage {
@@ -70,7 +70,7 @@ unsafe fn prepare_control(mut header: msghdr) -> Result<Option<RelayedMessage>, 
         each_right(&header, |at, fd| {
             if let Some(socket) = table::socket(fd)
                 && to_tcp_or_relay(&socket, Reason::FdPassed)? == HandedOver::Later
-                && !ffi::guarded_own(|| relay::goes_on_in_place(fd))?
+                && !ffi::guarded_own(|| replacement::goes_on_in_place(fd))?
                 && let Some(relay) = ffi::guarded_own(|| relay::begin_or_refuse(&socket))?
             {
                 socket.keep();

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
@@ -14,6 +14,10 @@ const CLOSING: u8 = 1;
 /// Calls that sleep for the library have to return, and become the application's own.
 const LEAVING: u8 = 2;
 const LEFT: u8 = 3;
+
+/// The program has installed a filter of system calls that allows those that connections need. Its
+/// effect on other calls is unknown.
+static IS_FILTERED: AtomicBool = AtomicBool::new(false);
 
 static PID: AtomicI32 = AtomicI32::new(0);
 /// A byte that the kernel clears in a child which gets a copy of the memory, and only there.
@@ -55,6 +59,16 @@ pub(crate) fn retreats() -> bool {
 /// True if the library has [left](retreat).
 pub(crate) fn has_retreated() -> bool {
     STAGE.load(Ordering::SeqCst) == LEFT
+}
+
+/// Called before the program installs a filter of system calls that connections can live with.
+pub(crate) fn note_filter() {
+    IS_FILTERED.store(true, Ordering::Relaxed);
+}
+
+/// True if the program has installed such a filter.
+pub(crate) fn is_filtered() -> bool {
+    IS_FILTERED.load(Ordering::Relaxed)
 }
 
 /// The relation of this process to the tracked sockets.

@@ -1,4 +1,4 @@
-//! The place of a socket in an epoll set.
+//! The places of a socket, and of a set, in an epoll set.
 
 use std::any::Any;
 use std::ffi::c_int;
@@ -9,6 +9,14 @@ use seekwire_transport::sys::fd::PrivateFd;
 
 /// Refers to a set, which may be gone, for code that knows the type of the table's objects.
 pub(crate) type PlaceOfSet = Weak<dyn Any + Send + Sync>;
+
+/// A set inside another one, as the application added it.
+pub(crate) struct InnerSet {
+    pub(crate) place: PlaceOfSet,
+    /// The number with which it was added.
+    pub(crate) number: c_int,
+    pub(crate) event: epoll_event,
+}
 
 /// The registration as the application asked for it.
 pub(crate) struct Registration {

@@ -22,10 +22,8 @@ use seekwire_transport::sys::process::begins_namespace;
 use seekwire_transport::sys::socket::{self, KernelRecv, KernelSend};
 use seekwire_transport::sys::{Fd, diag, pair, thread};
 
-use crate::fd_numbers::Last;
-use crate::socket::Socket;
-use crate::table::{self, SharedSet, SocketRef};
-use crate::{deferred, filter, fork, log, track};
+use crate::socket::{Relayed, Socket};
+use crate::{deferred, fork, log, process};
 
 /// Time between two checks whether other holders have left a connection.
 const NAP: Duration = Duration::from_millis(5);
@@ -40,25 +38,9 @@ const SEARCH: Duration = Duration::from_secs(1);
 /// Maximum number of bytes to move at a time.
 const PIECE: usize = 256 << 10;
 
-/// Where the program's end of a relay was last put.
-pub(crate) struct Relayed {
-    number: Fd,
-    identity: (u64, u64),
-}
-
-impl Relayed {
-    fn at(number: Fd) -> Option<Self> {
-        Some(Self { number, identity: socket::identity(number)? })
-    }
-
-    fn is_there(&self) -> bool {
-        socket::identity(self.number) == Some(self.identity)
-    }
-}
-
 /// True if a relay has begun whose end is still where it was put.
 pub(crate) fn is_begun(socket: &Socket) -> bool {
-    socket.relayed().lock().as_ref().is_some_and(Relayed::is_there)
+    socket.relayed().lock().as_ref().is_some_and(|end| end.number().is_some())
 }
 
 /// Puts the program's end of a relay at `number`, with which another program gets the socket to
@@ -66,8 +48,7 @@ pub(crate) fn is_begun(socket: &Socket) -> bool {
 /// there.
 pub(crate) fn put_at(socket: &Socket, number: c_int) -> bool {
     let to = Fd::new(number);
-    let other =
-        socket.relayed().lock().as_ref().filter(|other| other.is_there()).map(|it| it.number);
+    let other = socket.relayed().lock().as_ref().and_then(Relayed::number);
     let replaced = match other {
         // Another number of the same socket.
         Some(other) => LibraryFd::duplicate(other).and_then(|end| fd::replace(to, &end)),
@@ -103,91 +84,13 @@ pub(crate) fn is_read(socket: &Socket, has: impl Fn(c_int) -> bool) -> bool {
     socket.numbers().lock().all().any(|number| reads_from(number) && has(number))
 }
 
-fn put_nothing(number: Fd) -> io::Result<()> {
+pub(crate) fn put_nothing(number: Fd) -> io::Result<()> {
     pair::unconnected(number).and_then(|end| fd::replace(number, &end))
-}
-
-/// Replaces the socket in this process with a relay, before exec. No epoll set that has the socket
-/// may survive exec, because it would continue with the replaced file. A relay also does not take
-/// bytes that this program has found, because another program may hold them as well. If no relay
-/// can begin, a false end of the stream becomes an error. Standard output stays unchanged.
-pub(crate) fn take_place(socket: SocketRef, takes: Takes, survives: impl Fn(c_int) -> bool) {
-    if !is_read(&socket, &survives) {
-        return;
-    }
-    let begun = if is_in_surviving_set(&socket, survives) || has_found(&socket) {
-        Err(Errno::NOTSUP)
-    } else {
-        begin(&socket, takes)
-    };
-    if begun.is_ok() || would_end_falsely(&socket) {
-        replace_numbers(socket, begun.ok(), reads_from);
-    }
 }
 
 /// True if its unread bytes were left by another program, which may still want them.
 pub(crate) fn has_found(socket: &Socket) -> bool {
     socket.connection.has_spill() && !socket.connection.is_attached()
-}
-
-/// True if the next program gets an epoll set that has the socket.
-pub(crate) fn is_in_surviving_set(socket: &Socket, survives: impl Fn(c_int) -> bool) -> bool {
-    socket.registrations().lock().iter().any(|registration| {
-        let set = SharedSet::find(&registration.set).and_then(|set| set.number());
-        set.is_some_and(&survives)
-    })
-}
-
-/// Puts the program's end, or an unconnected socket, at the socket's numbers for which `replaced`
-/// returns true, and removes all its numbers from the table.
-pub(crate) fn replace_numbers(
-    socket: SocketRef,
-    begun: Option<Begun>,
-    replaced: impl Fn(c_int) -> bool,
-) {
-    let of = socket::identity(socket.connection.fd());
-    let numbers: Vec<_> = socket.numbers().lock().all().collect();
-    if numbers.iter().all(|number| replaced(*number)) {
-        socket.keep();
-    } else {
-        // The next program also has the socket itself.
-        socket.hand_over(Reason::Exec);
-    }
-    drop(socket);
-    for number in numbers {
-        // Another thread may have closed it, and the number may belong to another file.
-        if socket::identity(Fd::new(number)) != of {
-            continue;
-        }
-        track::untrack(number, Last::Closing);
-        let _ = match &begun {
-            _ if !replaced(number) => Ok(()),
-            Some(begun) => fd::replace(Fd::new(number), &begun.theirs),
-            None => put_nothing(Fd::new(number)),
-        };
-    }
-    if let Some(begun) = begun {
-        begun.open();
-    }
-}
-
-/// Replaces the socket in this process with a relay, while the process goes on with the kernel's
-/// calls or in the C library. As with one socket, the new holder does not get the bytes that this
-/// process reads. Returns false if the socket stays as it is, because an epoll set that has it
-/// would continue with the replaced file.
-///
-/// # Errors
-/// EBUSY if no relay can begin, and the new holder [would miss](would_miss) bytes.
-pub(crate) fn goes_on_in_place(fd: c_int) -> Result<bool, Errno> {
-    let Some(socket) = table::socket(fd) else { return Ok(false) };
-    if is_in_surviving_set(&socket, |_| true) {
-        return Ok(false);
-    }
-    match begin_or_refuse(&socket)? {
-        Some(begun) => replace_numbers(socket, Some(begun), |_| true),
-        None => return Ok(false),
-    }
-    Ok(true)
 }
 
 /// True if a holder of the socket itself, with unread bytes on the ring, finds an end of the stream
@@ -207,7 +110,7 @@ pub(crate) fn would_miss(socket: &Socket) -> bool {
 /// program finds the bytes that the peer sends from now on.
 ///
 /// # Errors
-/// Those of [`goes_on_in_place`].
+/// EBUSY if none can begin, and the program would find a false end of the stream.
 pub(crate) fn begin_or_refuse(socket: &Socket) -> Result<Option<Begun>, Errno> {
     match begin(socket, Takes::AtOnce) {
         Ok(begun) => Ok(Some(begun)),
@@ -264,7 +167,7 @@ pub(crate) fn begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
 
 fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
     let connection = &socket.connection;
-    if deferred::is_interrupted() || filter::is_in_place() || begins_namespace() {
+    if deferred::is_interrupted() || process::is_filtered() || begins_namespace() {
         return Err(Errno::NOTSUP);
     }
     let mut kept = connection.descriptors().ok_or(Errno::NOTSUP)?;

@@ -8,15 +8,13 @@ use std::time::Duration;
 use seekwire_endpoint::{
     Carrier, Connection, Interest, Readiness, Reason, Role, SetSpinner, Totals,
 };
-use seekwire_transport::sys::Fd;
+use seekwire_transport::sys::{Fd, socket as kernel};
 
 use crate::fd_numbers::Numbers;
 use crate::ffi::guarded_raw;
 use crate::loan::IovecLoan;
 use crate::lock::Lock;
 use crate::registration::Registration;
-use crate::relay::Relayed;
-use crate::table::SharedSet;
 
 /// A type of socket(2) that every Linux rejects: the kernel's own types end below it, and only four
 /// bits are looked at.
@@ -36,6 +34,23 @@ pub(crate) const ATTACHED: u8 = 8;
 pub(crate) const SEEKING: u8 = 16;
 /// A receiver keeps sends from TCP, so the kernel's EPOLLOUT means nothing.
 pub(crate) const HELD_UP: u8 = 32;
+
+/// The place of a relay's end that a program gets instead of the socket.
+pub(crate) struct Relayed {
+    number: Fd,
+    identity: (u64, u64),
+}
+
+impl Relayed {
+    pub(crate) fn at(number: Fd) -> Option<Self> {
+        Some(Self { number, identity: kernel::identity(number)? })
+    }
+
+    /// The number, if the end is still there.
+    pub(crate) fn number(&self) -> Option<Fd> {
+        (kernel::identity(self.number) == Some(self.identity)).then_some(self.number)
+    }
+}
 
 /// A socket made by socket() or accept(), from its first to its last fd number in this process.
 pub(crate) struct Socket {
@@ -110,13 +125,15 @@ impl Socket {
         &self.registrations
     }
 
-    /// Call it under the lock of the registrations whenever they change.
-    pub(crate) fn note_registrations(&self, registrations: &[Registration]) {
+    /// Call it under the lock of the registrations whenever they change. Those that are not live
+    /// keep no connection from the ring.
+    pub(crate) fn note_registrations(
+        &self,
+        registrations: &[Registration],
+        is_live: impl Fn(&Registration) -> bool,
+    ) {
         self.registered.store(registrations.len(), Ordering::Release);
-        // A closed set keeps no connection from the ring.
-        let live = registrations.iter().filter(|registration| {
-            SharedSet::find(&registration.set).is_some_and(|set| set.number().is_some())
-        });
+        let live = registrations.iter().filter(|registration| is_live(registration));
         self.connection.note_sets(live.map(|registration| registration.is_seen));
     }
 

@@ -11,12 +11,10 @@ use seekwire_transport::sys::{fd, filter, limit};
 use crate::ffi::{self, guarded, keeping_errno};
 use crate::process::{self, ProcessKind};
 use crate::{
-    cancel, fork, found_spill, hazard, loader, log, real, stats, syscall, table, unknown_rings,
-    unwinder,
+    cancel, fork, found_spill, hazard, loader, log, real, spawn_actions, stats, syscall, table,
+    tracking, unknown_rings, unwinder,
 };
 
-static ON: AtomicBool = AtomicBool::new(false);
-static READY: AtomicBool = AtomicBool::new(false);
 static STARTED: Once = Once::new();
 
 /// Runs before main, and before or after the constructors of the program's other libraries: no code
@@ -48,13 +46,13 @@ pub(crate) fn is_on() -> bool {
         // Called from a constructor that runs before this library's.
         guarded(start);
     }
-    ON.load(Ordering::Relaxed)
+    tracking::is_on()
 }
 
 /// True if sockets are or may be tracked.
 #[inline]
 pub(crate) fn is_tracking() -> bool {
-    is_on() || READY.load(Ordering::Relaxed)
+    is_on() || tracking::is_ready()
 }
 
 fn start() {
@@ -83,7 +81,7 @@ fn start() {
         } else if config.enabled {
             prepare();
             unknown_rings::start();
-            ON.store(true, Ordering::Release);
+            tracking::switch_on();
         } else if !config.complaints.is_empty() {
             // Perhaps it was not meant to be off.
             keeping_errno(|| {
@@ -94,7 +92,7 @@ fn start() {
         real::let_next_copy_stand_back();
     });
     static FOUND: Once = Once::new();
-    if ON.load(Ordering::Relaxed) {
+    if tracking::is_on() {
         FOUND.call_once(|| keeping_errno(found_spill::start));
     }
 }
@@ -105,18 +103,7 @@ fn start() {
 pub(crate) extern "C" fn seekwire_stand_back() {
     // Waits until this copy has finished what it began.
     STARTED.call_once(|| {});
-    stand_down();
-}
-
-/// From now on no more sockets are tracked.
-pub(crate) fn stand_down() {
-    stand_back();
-    READY.store(false, Ordering::Release);
-}
-
-/// From now on no more sockets are tracked, except those in which the program seeks.
-pub(crate) fn stand_back() {
-    ON.store(false, Ordering::Release);
+    tracking::stand_down();
 }
 
 /// Prepares for tracking sockets.
@@ -130,12 +117,12 @@ pub(crate) fn prepare() {
             log::start();
             stats::start();
             process::start();
-            fork::start();
+            fork::start([spawn_actions::lock(), stats::lock()]);
             Connection::leave_calls_if(cancel::leaves);
             // Handlers run in the reverse order, so that the program's come before this one.
             // SAFETY: a function that is never unloaded, and ignores its argument.
             unsafe { __cxa_at_quick_exit(quick_end, ptr::null_mut()) };
-            READY.store(true, Ordering::Release);
+            tracking::set_ready();
         });
     });
 }
@@ -152,7 +139,7 @@ fn floor() -> c_int {
 /// Called when the process ends, or becomes another program.
 pub(crate) fn end() {
     static ENDED: AtomicBool = AtomicBool::new(false);
-    if READY.load(Ordering::Acquire)
+    if tracking::is_ready()
         && process::kind() == ProcessKind::Own
         && !ENDED.swap(true, Ordering::Relaxed)
     {

@@ -11,7 +11,7 @@ use seekwire_transport::sys::file;
 
 use crate::fallback::to_tcp;
 use crate::ffi::guarded;
-use crate::{log, relay, table};
+use crate::{log, relay, replacement, table};
 
 /// Called when there is a ring that cannot be followed: accelerated connections go back to TCP, and
 /// no others are accelerated from now on.
@@ -30,7 +30,7 @@ pub(crate) fn give_up() {
         let handed_over = to_tcp(&socket, Reason::Bypassed);
         if handed_over == Ok(HandedOver::Later) && relay::would_miss(&socket) {
             // Operations on the socket itself would not find the bytes that are left.
-            let _ = guarded(|| relay::goes_on_in_place(socket.number()));
+            let _ = guarded(|| replacement::goes_on_in_place(socket.number()));
         }
     });
     // Not before, because each may have the other end of another one.

@@ -14,7 +14,7 @@ use seekwire_transport::sys::thread;
 use crate::epoll::Alarm;
 use crate::hazard::{self, Where};
 use crate::table::Object;
-use crate::{fork, log, process};
+use crate::{log, process};
 
 /// How long a call waits for permission to continue without the library.
 const WORD: Duration = Duration::from_secs(10);
@@ -68,8 +68,6 @@ impl<'a> Unload<'a> {
         let until = Until::after(Some(LIMIT));
         let mut unload = Self { objects, alarm, sets, until, are_awake: true };
         unload.wake_until(&[Where::Outside, Where::Waiting]);
-        // A thread that forks uses no object.
-        fork::await_end();
         unload
     }
 

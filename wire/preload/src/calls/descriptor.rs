@@ -18,7 +18,7 @@ use crate::process::{self, ProcessKind};
 use crate::socket::Socket;
 use crate::table::{self, SocketRef, TableEntry};
 use crate::track::{self, fresh};
-use crate::{pointers, relay, start, stdio_streams};
+use crate::{pointers, relay, replacement, stdio_streams, tracking};
 
 /// The name of TIOCOUTQ for sockets.
 const SIOCOUTQ: c_ulong = 0x5411;
@@ -171,7 +171,7 @@ pub(super) fn before_numbers_part() -> Result<(), Errno> {
     if thread::is_only_one() || process::kind() == ProcessKind::Vfork {
         return Ok(());
     }
-    start::stand_back();
+    tracking::stand_back();
     table::numbers().filter(|&fd| table::is_entered(fd)).try_for_each(|fd| {
         match table::socket(fd) {
             Some(socket) if socket.is_listening() => {
@@ -274,7 +274,7 @@ pub(super) fn hand_to_libc(fd: c_int) -> Result<(), Errno> {
     if let Some(socket) = table::socket(fd) {
         let handed_over = to_tcp_or_relay(&socket, Reason::Stdio)?;
         if handed_over == HandedOver::Later {
-            if guarded_own(|| relay::goes_on_in_place(fd))? {
+            if guarded_own(|| replacement::goes_on_in_place(fd))? {
                 return Ok(());
             }
             if relay::would_miss(&socket) {

@@ -4,10 +4,13 @@
 
 use std::ffi::{c_int, c_long, c_ulong};
 
-use libc::{PR_SET_SECCOMP, PR_SET_TSC, PR_TSC_SIGSEGV, SECCOMP_MODE_FILTER, SECCOMP_MODE_STRICT};
+use libc::{
+    PR_SET_SECCOMP, PR_SET_TSC, PR_TSC_SIGSEGV, SECCOMP_MODE_FILTER, SECCOMP_MODE_STRICT,
+    sock_fprog,
+};
 
 use super::interpose;
-use crate::filter;
+use crate::{filter, start};
 
 /// From linux/prctl.h, see PR_SET_SYSCALL_USER_DISPATCH(2const): SIGSYS for system calls from
 /// outside the code range that the program gives.
@@ -32,7 +35,7 @@ interpose! {
         confines(option, a).then_some(()) => |_confined, kernel| {
             let mode = if option == PR_SET_SECCOMP { a } else { SECCOMP_MODE_STRICT.into() };
             // SAFETY: the caller's own arguments; in the strict mode there is no filter to read.
-            unsafe { filter::prepare(mode, b as _) };
+            unsafe { prepare(mode, b as _) };
             kernel()
         };
 }
@@ -56,6 +59,16 @@ pub(super) unsafe fn seccomp(
         _ => return kernel(),
     };
     // SAFETY: the caller's own arguments.
-    unsafe { filter::prepare(mode.into(), program as _) };
+    unsafe { prepare(mode.into(), program as _) };
     kernel()
+}
+
+/// # Safety
+///
+/// As for seccomp(2).
+unsafe fn prepare(mode: c_ulong, program: *const sock_fprog) {
+    if start::is_tracking() {
+        // SAFETY: as the caller promises.
+        unsafe { filter::prepare(mode, program) };
+    }
 }

@@ -31,7 +31,7 @@ use crate::unknown_rings::give_up;
 use crate::uring::{
     Params, SETUP_NO_MMAP, SETUP_REGISTERED_FD_ONLY, SETUP_SQ_AFF, SETUP_SQPOLL, Sqe, Uring,
 };
-use crate::{passed_sockets, pointers, relay, track};
+use crate::{passed_sockets, pointers, relay, replacement, track};
 
 /// Up to IORING_SETUP_HYBRID_IOPOLL, but without the two flags with which the program provides the
 /// memory, or gets no number.
@@ -312,7 +312,7 @@ fn hand_over(fd: c_int) -> bool {
     let is_vfork = process::kind() == ProcessKind::Vfork;
     if is_missed && !is_vfork {
         drop(socket);
-        return guarded_own(|| relay::goes_on_in_place(fd)) == Ok(true);
+        return guarded_own(|| replacement::goes_on_in_place(fd)) == Ok(true);
     }
     guarded(|| socket.connection.stay_on_tcp());
     drop(socket);

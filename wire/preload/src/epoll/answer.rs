@@ -5,11 +5,12 @@ use std::ffi::c_int;
 use libc::epoll_event;
 use smallvec::SmallVec;
 
+use super::event_flags::{ALWAYS, ONE_SHOT, WRITE};
 use super::events::Events;
 use super::ready::Ready;
 use super::tag::{Subject, Tag};
 use super::typed::SetState;
-use super::watch::{ALWAYS, ONE_SHOT, Sends, WRITE, Watch};
+use super::watch::{Sends, Watch};
 
 /// A walk through the kernel's ready list in several queries. Entries that the library changes in
 /// the set move to the end of the list, after entries that are reported again: then another walk

@@ -5,10 +5,10 @@ use std::ffi::c_int;
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, epoll_event};
 use seekwire_transport::Errno;
 
-use super::registrations::{keep_or_leave, show};
+use super::event_flags::EXCLUSIVE;
+use super::registrations::{self, keep_or_leave, show};
 use super::seen_waits;
 use super::tag::{self, Op};
-use super::watch::EXCLUSIVE;
 use crate::ffi::{fail, status};
 use crate::lock::Guard;
 use crate::registration::Registration;
@@ -53,9 +53,9 @@ impl<'a> Change<'a> {
 
     /// The socket enters the set, or enters it again.
     pub(super) fn register(&self, registrations: &mut Vec<Registration>, asked: epoll_event) {
-        let (set, is_seen) = seen_waits::place_for(self.set, self.fd);
+        let (set, is_seen) = registrations::place_for(self.set, self.fd);
         registrations.push(Registration::new(set, is_seen, self.fd, asked));
-        self.socket.note_registrations(registrations);
+        registrations::note(&self.socket, registrations);
     }
 }
 
@@ -181,7 +181,7 @@ fn delete(
         return 0;
     }
     let registration = registrations.swap_remove(at);
-    change.socket.note_registrations(registrations);
+    registrations::note(&change.socket, registrations);
     if let Some(watch) = registration.watch {
         change.set.state.lock().remove(watch, Some(change.epfd));
     }

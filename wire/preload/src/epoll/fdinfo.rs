@@ -5,8 +5,8 @@ use std::ffi::c_int;
 use libc::epoll_event;
 use seekwire_transport::sys::file;
 
+use super::event_flags::{ALWAYS, EDGE, EXCLUSIVE, ONE_SHOT};
 use super::tag::Tag;
-use super::watch::{ALWAYS, EDGE, EXCLUSIVE, ONE_SHOT};
 use crate::registration::Registration;
 
 /// A kernel registration in a set.

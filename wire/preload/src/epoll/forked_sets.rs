@@ -126,11 +126,11 @@ fn lay_bare(set: &SetRef, epfd: c_int, is_successor: bool) -> Vec<c_int> {
             && let Some(place) = find(fd)
             && let Some(event) = place.lay_bare(epfd, None)
         {
-            let (place_of_set, is_seen) = seen_waits::place_for(set, fd);
+            let (place_of_set, is_seen) = registrations::place_for(set, fd);
             registrations.push(Registration::new(place_of_set, is_seen, fd, event));
             is_concerned = true;
         }
-        socket.note_registrations(&registrations);
+        registrations::note(&socket, &registrations);
         if is_concerned {
             concerned.push(fd);
         }
@@ -146,7 +146,7 @@ fn lay_bare(set: &SetRef, epfd: c_int, is_successor: bool) -> Vec<c_int> {
         };
         let event = epoll_event { events: note.events, u64: note.data };
         let mut registrations = socket.registrations().lock();
-        let (place_of_set, is_seen) = seen_waits::place_for(set, socket.number());
+        let (place_of_set, is_seen) = registrations::place_for(set, socket.number());
         let mut registration = Registration::new(place_of_set, is_seen, place.entry.number, event);
         if is_successor {
             let Ok(stand_in) = PrivateFd::duplicate(socket.connection.fd()) else { continue };
@@ -162,7 +162,7 @@ fn lay_bare(set: &SetRef, epfd: c_int, is_successor: bool) -> Vec<c_int> {
             }
         }
         registrations.push(registration);
-        socket.note_registrations(&registrations);
+        registrations::note(&socket, &registrations);
         concerned.push(socket.number());
     }
     concerned

@@ -14,12 +14,12 @@ use seekwire_transport::Errno;
 use seekwire_transport::sys::signal::HeldBack;
 
 use super::control::Change;
+use super::event_flags::ONE_SHOT;
 use super::events::Events;
 use super::fdinfo;
 use super::kernel_query::ask_kernel;
 use super::tag::{self, Op, Tag};
 use super::typed::{Set, SetState, Watch};
-use super::watch::ONE_SHOT;
 use crate::fallback::to_tcp_until;
 use crate::ffi::{fail, guarded_raw, keeping_errno, status};
 use crate::socket::Socket;
@@ -49,7 +49,7 @@ pub(super) fn leave(set: &SetRef, socket: &SocketRef, until: Until) {
         // The kernel does not know the number that the application uses for it.
         is_left || registration.stand_in.is_some()
     });
-    socket.note_registrations(&registrations);
+    registrations::note(&socket, &registrations);
 }
 
 /// epoll_ctl on a tracked socket. `kernel` makes the application's own call.
@@ -75,7 +75,7 @@ pub(crate) fn control(change: &Change<'_>, kernel: impl Fn() -> c_int) -> c_int 
         (EPOLL_CTL_DEL, _, Some(at)) => {
             change.set.state.lock().drop_left(registrations[at].number());
             registrations.swap_remove(at);
-            change.socket.note_registrations(&registrations);
+            registrations::note(&change.socket, &registrations);
         }
         _ => return result,
     }

@@ -39,11 +39,13 @@
 //!     undelivered    connections to check now and then
 //!     reminder       ends sleeps that nothing else ends
 //!     tag, fdinfo    the registrations that the kernel has
+//!     event_flags    the events of a registration
 //!     typed          with the table's sockets
 //! ```
 
 mod answer;
 mod control;
+mod event_flags;
 mod events;
 mod fdinfo;
 mod forked_sets;

@@ -11,11 +11,12 @@ use rustix::event::{EventfdFlags, eventfd};
 use seekwire_transport::sys::fd::PrivateFd;
 use seekwire_transport::sys::thread;
 
+use super::event_flags::READ;
 use super::set::EpollSet;
 use super::set_records::Sharing;
 use super::state::SetState;
 use super::tag::{self, Op, Tag};
-use super::watch::{READ, SocketHandle};
+use super::watch::SocketHandle;
 use crate::process;
 
 /// How many times, 1 ms apart, to check whether a sleeping process has woken up.

@@ -5,9 +5,9 @@ use std::ffi::c_int;
 use libc::epoll_event;
 use smallvec::SmallVec;
 
+use super::event_flags::{EDGE, ONE_SHOT};
 use super::events::Events;
 use super::typed::SetState;
-use super::watch::{EDGE, ONE_SHOT};
 
 /// A hot watch is armed after this many checks in a row without an event.
 pub(super) const IDLE_LOOKS: u8 = 16;

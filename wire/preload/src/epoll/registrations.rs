@@ -8,16 +8,20 @@ use seekwire_endpoint::{Reason, Until};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::fd::PrivateFd;
 
+use super::fdinfo;
+use super::tag::{self, Op};
 use super::typed::Set;
 use super::watch::Fired;
-use super::{fdinfo, seen_waits};
 use crate::fallback::serve_peers;
 use crate::fd_numbers::Last;
 use crate::log;
 use crate::process;
-use crate::registration::Registration;
+use crate::registration::{PlaceOfSet, Registration};
 use crate::socket::Socket;
 use crate::table::{self, SetRef, SharedSet, SocketRef};
+
+/// In place of a number: that of a socket whose number has changed.
+const ANY: c_int = -1;
 
 /// Updates all sets that contain `socket` after a change of the connection.
 pub(crate) fn update(socket: &SocketRef) {
@@ -33,6 +37,15 @@ pub(super) fn keep_or_leave(socket: &SocketRef, shown: Result<(), Errno>) {
         let until = Until::after(Some(connection.answer_limit()));
         let _ = connection.hand_over(Reason::UnknownOption, until, serve_peers);
     }
+}
+
+/// Notes a change of a socket's registrations. Call it under their lock.
+pub(super) fn note(socket: &Socket, registrations: &[Registration]) {
+    // A closed set keeps no connection from the ring.
+    let is_live = |registration: &Registration| {
+        SharedSet::find(&registration.set).is_some_and(|set| set.number().is_some())
+    };
+    socket.note_registrations(registrations, is_live);
 }
 
 pub(super) fn show(socket: &SocketRef, registrations: &mut Vec<Registration>) -> Result<(), Errno> {
@@ -72,7 +85,7 @@ pub(super) fn show(socket: &SocketRef, registrations: &mut Vec<Registration>) ->
             state.arm_for_sleepers(epfd);
         }
     }
-    socket.note_registrations(registrations);
+    note(socket, registrations);
     socket.set_shown(shown);
     result
 }
@@ -161,8 +174,7 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
         let goes_on_elsewhere =
             || own && last != Last::Gone && !socket.connection.ends_with_this_process();
         let Some(watch) = registration.watch else {
-            if lives_on && !registration.is_seen && seen_waits::replace(socket, &set, registration)
-            {
+            if lives_on && !registration.is_seen && replace(socket, &set, registration) {
                 return true;
             }
             if lives_on {
@@ -200,7 +212,7 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
         }
         false
     });
-    socket.note_registrations(&registrations);
+    note(socket, &registrations);
 }
 
 /// Called when another program is about to get the sets that contain `socket`: restores the
@@ -224,7 +236,7 @@ pub(crate) fn lay_bare(socket: &Socket) {
         registration.is_bare = true;
         true
     });
-    socket.note_registrations(&registrations);
+    note(socket, &registrations);
 }
 
 /// Called when no other program has come: watches the connection of `socket` in its sets again, if
@@ -242,6 +254,44 @@ pub(crate) fn cover(socket: &SocketRef) {
     }
 }
 
+/// The reference to `set` for a registration of the socket `fd`, and whether a wait on the set was
+/// seen. Call it under the lock of the socket's registrations.
+pub(super) fn place_for(set: &SetRef, fd: c_int) -> (PlaceOfSet, bool) {
+    let is_seen = set.is_seen() || {
+        let mut state = set.state.lock();
+        // This lock decides which of the two learns about the other.
+        let is_seen = set.is_seen();
+        if !is_seen {
+            state.early.insert(fd);
+        }
+        is_seen
+    };
+    (set.place(), is_seen)
+}
+
+/// Called when the number of a registration is about to be closed while other numbers stand for the
+/// socket, in a set on which no wait was seen: another number replaces it in the kernel's set.
+/// Returns false if that is impossible, as with a one-shot registration that has fired: the kernel
+/// would report an end afterwards.
+pub(super) fn replace(socket: &Socket, set: &Set, registration: &mut Registration) -> bool {
+    if registration.stand_in.is_some() {
+        return true;
+    }
+    let Some(epfd) = set.number() else { return false };
+    if fdinfo::fired(epfd, registration).is_some() {
+        return false;
+    }
+    let Ok(stand_in) = PrivateFd::duplicate(socket.connection.fd()) else { return false };
+    let (events, data) = (registration.events, registration.data);
+    if tag::control(epfd, Op::Add, stand_in.fd().raw(), events, data).is_err() {
+        return false;
+    }
+    let _ = tag::control(epfd, Op::Delete, registration.fd, 0, 0);
+    registration.stand_in = Some(stand_in);
+    set.state.lock().early.insert(ANY);
+    true
+}
+
 /// Registers `socket`, which is in `set` under the number `fd`, because it was added before it was
 /// tracked.
 fn register_found(set: &SetRef, socket: &SocketRef, fd: c_int, event: epoll_event) {
@@ -249,9 +299,9 @@ fn register_found(set: &SetRef, socket: &SocketRef, fd: c_int, event: epoll_even
     if registrations.iter().any(|registration| registration.fd == fd && set.is(&registration.set)) {
         return;
     }
-    let (place_of_set, is_seen) = seen_waits::place_for(set, fd);
+    let (place_of_set, is_seen) = place_for(set, fd);
     registrations.push(Registration::new(place_of_set, is_seen, fd, event));
-    socket.note_registrations(&registrations);
+    note(socket, &registrations);
 }
 
 /// Tells the epoll sets which of these sockets they contain, by number. Untracked sets cannot learn

@@ -15,8 +15,8 @@ use rustix::time::{
 };
 use seekwire_transport::sys::fd::PrivateFd;
 
+use super::event_flags::{EDGE, READ};
 use super::tag::{self, Op, Tag};
-use super::watch::{EDGE, READ};
 
 pub(super) struct Reminder(PrivateFd);
 

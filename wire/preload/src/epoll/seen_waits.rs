@@ -10,19 +10,15 @@ use std::sync::atomic::Ordering;
 
 use libc::{POLLIN, epoll_event};
 use seekwire_transport::sys::Fd;
-use seekwire_transport::sys::fd::PrivateFd;
 use smallvec::SmallVec;
 
-use super::fdinfo;
-use super::registrations::{keep_or_leave, show};
-use super::tag::{self, Op};
+use super::event_flags::{ONE_SHOT, READ};
+use super::registrations::{self, keep_or_leave, show};
 use super::typed::Set;
-use super::watch::{ONE_SHOT, READ};
 use crate::deferred;
 use crate::ffi::guarded;
 use crate::look;
-use crate::registration::{PlaceOfSet, Registration};
-use crate::socket::Socket;
+use crate::registration::InnerSet;
 use crate::table::{self, SetRef, SharedSet};
 
 /// Maximum nesting depth of sets: the kernel's own limit (linux/eventpoll.c, EP_MAX_NESTS).
@@ -30,47 +26,6 @@ pub(super) const MOST_LEVELS: u32 = 4;
 
 /// Flags with which an event is reported once.
 const REPORTED_ONCE: u32 = ONE_SHOT | libc::EPOLLET as u32;
-
-/// In place of a number: that of a socket whose number has changed.
-const ANY: c_int = -1;
-
-/// The reference to `set` for a registration of the socket `fd`, and whether a wait on the set was
-/// seen. Call it under the lock of the socket's registrations.
-pub(super) fn place_for(set: &SetRef, fd: c_int) -> (PlaceOfSet, bool) {
-    let is_seen = set.is_seen() || {
-        let mut state = set.state.lock();
-        // This lock decides which of the two learns about the other.
-        let is_seen = set.is_seen();
-        if !is_seen {
-            state.early.insert(fd);
-        }
-        is_seen
-    };
-    (set.place(), is_seen)
-}
-
-/// Called when the number of a registration is about to be closed while other numbers stand for the
-/// socket, in a set on which no wait was seen: another number replaces it in the kernel's set.
-/// Returns false if that is impossible, as with a one-shot registration that has fired: the kernel
-/// would report an end afterwards.
-pub(super) fn replace(socket: &Socket, set: &Set, registration: &mut Registration) -> bool {
-    if registration.stand_in.is_some() {
-        return true;
-    }
-    let Some(epfd) = set.number() else { return false };
-    if fdinfo::fired(epfd, registration).is_some() {
-        return false;
-    }
-    let Ok(stand_in) = PrivateFd::duplicate(socket.connection.fd()) else { return false };
-    let (events, data) = (registration.events, registration.data);
-    if tag::control(epfd, Op::Add, stand_in.fd().raw(), events, data).is_err() {
-        return false;
-    }
-    let _ = tag::control(epfd, Op::Delete, registration.fd, 0, 0);
-    registration.stand_in = Some(stand_in);
-    set.state.lock().early.insert(ANY);
-    true
-}
 
 /// Called when a wait of the library is about to begin on `set`.
 #[inline]
@@ -113,7 +68,7 @@ fn note_seen(set: &SharedSet, fd: c_int) -> bool {
         is_in_set = true;
     }
     if is_in_set {
-        socket.note_registrations(&registrations);
+        registrations::note(&socket, &registrations);
         if socket.to_show() != 0 {
             let shown = show(&socket, &mut registrations);
             drop(registrations);
@@ -123,21 +78,13 @@ fn note_seen(set: &SharedSet, fd: c_int) -> bool {
     is_in_set
 }
 
-/// A set inside another one, as the application added it.
-pub(super) struct Inner {
-    place: PlaceOfSet,
-    /// The number with which it was added.
-    number: c_int,
-    event: epoll_event,
-}
-
 /// The sets inside `set`, each with the application's event.
 fn inner(set: &Set) -> SmallVec<[(SharedSet, epoll_event); 4]> {
     if !set.has_inner() {
         return SmallVec::new();
     }
     let Some(state) = set.state.lock_in_handler() else { return SmallVec::new() };
-    let existing = |inner: &Inner| Some((SharedSet::find(&inner.place)?, inner.event));
+    let existing = |inner: &InnerSet| Some((SharedSet::find(&inner.place)?, inner.event));
     state.inner.iter().filter_map(existing).collect()
 }
 
@@ -148,7 +95,7 @@ pub(crate) fn nest(set: &SetRef, fd: c_int, inner: &SetRef, asked: Option<epoll_
         let mut state = set.state.lock();
         state.inner.retain(|other| other.number != fd && other.place.strong_count() > 0);
         if let Some(event) = asked {
-            state.inner.push(Inner { place: inner.place(), number: fd, event });
+            state.inner.push(InnerSet { place: inner.place(), number: fd, event });
             set.has_inner.store(true, Ordering::Release);
         }
     }

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use seekwire_transport::Errno;
 use seekwire_transport::mem::Common;
 
+use super::event_flags::ONE_SHOT;
 use super::tag::{self, MAX_WATCHES, Tag};
-use super::watch::ONE_SHOT;
 use crate::process;
 
 /// Offset of the notes.

@@ -10,15 +10,15 @@ use seekwire_endpoint::Connection;
 use seekwire_transport::Errno;
 use seekwire_transport::spin::PeerPlace;
 
+use super::event_flags::{ALWAYS, EDGE, EXCLUSIVE, ONE_SHOT};
 use super::fdinfo;
 use super::reminder::Reminder;
-use super::seen_waits::Inner;
 use super::set_records::Sharing;
 use super::tag::{self, GENERATIONS, MAX_WATCHES, Op, Subject, Tag};
 use super::undelivered::Undelivered;
-use super::watch::{ALWAYS, EDGE, EXCLUSIVE, Fired, ONE_SHOT, Sends, SocketHandle, Watch};
+use super::watch::{Fired, Sends, SocketHandle, Watch};
 use crate::look;
-use crate::registration::Registration;
+use crate::registration::{InnerSet, Registration};
 
 /// The data under the lock of a set.
 pub(super) struct SetState<S> {
@@ -59,7 +59,7 @@ pub(super) struct SetState<S> {
     /// Numbers of sockets that entered the set before a wait on it was seen.
     pub(super) early: BTreeSet<c_int>,
     /// The sets inside it.
-    pub(super) inner: Vec<Inner>,
+    pub(super) inner: Vec<InnerSet>,
     /// Made for the first uncertain connection that nothing else would check again.
     reminder: Option<Reminder>,
 }
@@ -432,7 +432,15 @@ impl<S: SocketHandle> SetState<S> {
     /// Notes an armed watch that is uncertain or has undelivered bytes; returns true if a sleep has
     /// to become shorter because of it.
     pub(super) fn note_uncertain(&mut self, index: u32) -> bool {
-        let is_first = self.note_undelivered(index);
+        let undelivered = self
+            .at(index)
+            .filter(|watch| !watch.is_undelivered && watch.socket.connection.has_undelivered());
+        let is_first = if let Some(watch) = undelivered {
+            watch.is_undelivered = true;
+            self.undelivered.note(index)
+        } else {
+            false
+        };
         let is_new = self.at(index).is_some_and(|watch| watch.recheck_after().is_some())
             && !self.uncertain.contains(&index);
         if is_new {
@@ -444,6 +452,16 @@ impl<S: SocketHandle> SetState<S> {
     /// Has the uncertain watches checked again.
     pub(super) fn recheck_uncertain(&mut self) {
         for index in std::mem::take(&mut self.uncertain) {
+            self.mark_hot(index);
+        }
+    }
+
+    /// Has the watches with undelivered bytes checked again, if it is time for that.
+    pub(super) fn recheck_undelivered(&mut self) {
+        for index in self.undelivered.take_due() {
+            if let Some(watch) = self.at(index) {
+                watch.is_undelivered = false;
+            }
             self.mark_hot(index);
         }
     }

@@ -12,7 +12,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use seekwire_transport::Errno;
 
-use super::watch::ONE_SHOT;
+use super::event_flags::ONE_SHOT;
 
 const INDEX_BITS: u32 = 20;
 const GENERATION_BITS: u32 = 5;

@@ -6,9 +6,6 @@
 
 use std::time::{Duration, Instant};
 
-use super::state::SetState;
-use super::watch::SocketHandle;
-
 /// Time between two checks.
 const PERIOD: Duration = Duration::from_millis(500);
 /// Minimum for a timer, since 0 would disarm it.
@@ -30,33 +27,20 @@ impl Undelivered {
     pub(super) fn last(&self) -> Option<u32> {
         self.watches.last().copied()
     }
-}
 
-impl<S: SocketHandle> SetState<S> {
-    /// Notes an armed watch if it needs checks; returns true if it is the first one.
-    pub(super) fn note_undelivered(&mut self, index: u32) -> bool {
-        let Some(watch) = self.at(index) else { return false };
-        if watch.is_undelivered || !watch.socket.connection.has_undelivered() {
-            return false;
-        }
-        watch.is_undelivered = true;
-        self.undelivered.watches.push(index);
-        let is_first = self.undelivered.since.is_none();
-        self.undelivered.since.get_or_insert_with(Instant::now);
+    /// Notes a watch; returns true if it is the first one.
+    pub(super) fn note(&mut self, index: u32) -> bool {
+        self.watches.push(index);
+        let is_first = self.since.is_none();
+        self.since.get_or_insert_with(Instant::now);
         is_first
     }
 
-    /// Has the noted watches checked again, if it is time for that.
-    pub(super) fn recheck_undelivered(&mut self) {
-        if self.undelivered.since.is_none_or(|since| since.elapsed() < PERIOD) {
-            return;
+    /// The noted watches, if it is time to check them. They are forgotten.
+    pub(super) fn take_due(&mut self) -> Vec<u32> {
+        if self.since.is_none_or(|since| since.elapsed() < PERIOD) {
+            return Vec::new();
         }
-        let undelivered = std::mem::take(&mut self.undelivered);
-        for index in undelivered.watches {
-            if let Some(watch) = self.at(index) {
-                watch.is_undelivered = false;
-            }
-            self.mark_hot(index);
-        }
+        std::mem::take(self).watches
     }
 }

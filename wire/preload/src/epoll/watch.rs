@@ -5,31 +5,18 @@ use std::ops::Deref;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
-use libc::{
-    EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLPRI,
-    EPOLLRDHUP, EPOLLRDNORM, EPOLLWRNORM, POLLIN, POLLRDHUP,
-};
+use libc::{EPOLLERR, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLOUT, EPOLLPRI, POLLIN, POLLRDHUP};
 use seekwire_endpoint::{Carrier, Connection, Interest};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::poll::Deadline;
 
+use super::event_flags::{ALWAYS, EDGE, EXCLUSIVE, ONE_SHOT, RDHUP, READ, WRITE};
 use super::set_records::Note;
 use super::tag::{self, Op, Subject, Tag};
 use crate::look;
 use crate::registration::Registration;
 use crate::socket::Socket;
-
-pub(super) const READ: u32 = (EPOLLIN | EPOLLRDNORM) as u32;
-pub(super) const WRITE: u32 = (EPOLLOUT | EPOLLWRNORM) as u32;
-pub(super) const RDHUP: u32 = EPOLLRDHUP as u32;
-pub(super) const EDGE: u32 = EPOLLET as u32;
-pub(super) const ONE_SHOT: u32 = EPOLLONESHOT as u32;
-/// At least one of the sets with such a registration is woken. A set whose doorbell rings along
-/// with the others counts as one.
-pub(super) const EXCLUSIVE: u32 = EPOLLEXCLUSIVE as u32;
-/// Events that the kernel always reports.
-pub(super) const ALWAYS: u32 = (EPOLLERR | EPOLLHUP) as u32;
 
 /// A counted reference to a socket.
 pub(crate) trait SocketHandle: Deref<Target = Socket> {}
