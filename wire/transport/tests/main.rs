@@ -10,4 +10,5 @@ mod hostile;
 mod intact;
 mod proof;
 mod seek;
+mod seek_limits;
 mod switching;
