@@ -9,8 +9,8 @@ use seekwire_transport::sys::fd::open_from;
 use seekwire_transport::sys::spill::SpillFile;
 use seekwire_transport::sys::{Fd, socket as kernel};
 
-use crate::calls::read_inherited;
 use crate::socket::Socket;
+use crate::socket_options::read_inherited;
 use crate::table::{self, Object};
 use crate::{log, real, relay, replacement, stdio_streams, track};
 

@@ -75,6 +75,7 @@ mod replacement;
 mod seek;
 mod signals;
 mod socket;
+mod socket_options;
 mod spawn_actions;
 mod start;
 mod stats;

@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::pipe::{PipeFlags, pipe_with};
-use seekwire_endpoint::{Connection, Interest, Reason, RecvFlags, SendFlags, Until};
+use seekwire_endpoint::{Connection, Interest, RecvFlags, SendFlags, Until};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::fd::{self, LibraryFd, PrivateFd};
 use seekwire_transport::sys::poll::{self, Events};
@@ -110,7 +110,7 @@ pub(crate) fn would_miss(socket: &Socket) -> bool {
 /// program finds the bytes that the peer sends from now on.
 ///
 /// # Errors
-/// EBUSY if none can begin, and the program would find a false end of the stream.
+/// EBUSY if none can begin, and the program [would miss](would_miss) bytes.
 pub(crate) fn begin_or_refuse(socket: &Socket) -> Result<Option<Begun>, Errno> {
     match begin(socket, Takes::AtOnce) {
         Ok(begun) => Ok(Some(begun)),

@@ -6,12 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::common::Pattern;
-use crate::common::carrier::{Carrier, Tcp};
+use crate::common::carrier::Carrier;
 use crate::common::seek::Seek;
 use crate::seek::{Kind, MEMORY, Pair, TAKE, kinds};
 use seekwire_transport::Errno;
 use seekwire_transport::layout::Geometry;
-use seekwire_transport::ring::Ring;
 use seekwire_transport::seek::{At, SeekMethod};
 use seekwire_transport::sys::poll::{self, Deadline, Events};
 use seekwire_transport::sys::{Fd, socket};

@@ -9,7 +9,8 @@ use libc::{
 };
 
 use super::descriptor::{SIOCATMARK, hand_to_libc};
-use super::{descriptor, interpose, open, poll, receive, select, send};
+use super::interpose::interpose;
+use super::{descriptor, open, poll, receive, select, send};
 use crate::ffi::fail;
 use crate::pointers;
 

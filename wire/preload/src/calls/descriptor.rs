@@ -10,7 +10,7 @@ use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::fd::is_placed;
 use seekwire_transport::sys::{socket as kernel, thread};
 
-use super::interpose;
+use super::interpose::interpose;
 use crate::fallback::{to_holder_of, to_tcp_or_relay};
 use crate::fd_numbers::Last;
 use crate::ffi::{fail, guarded, guarded_own, keeping_errno};

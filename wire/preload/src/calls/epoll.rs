@@ -8,7 +8,7 @@ use seekwire_endpoint::Reason;
 use seekwire_transport::Errno;
 use seekwire_transport::sys::signal::HeldBack;
 
-use super::interpose;
+use super::interpose::interpose;
 use crate::buffers::is_possible;
 use crate::epoll::{self, Change, wait};
 use crate::fallback::to_tcp;

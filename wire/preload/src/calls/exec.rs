@@ -13,7 +13,7 @@ use libc::{AT_FDCWD, mode_t, pid_t, posix_spawn_file_actions_t, posix_spawnattr_
 use seekwire_transport::Errno;
 use seekwire_transport::sys::fd::with_all_numbers;
 
-use super::interpose;
+use super::interpose::interpose;
 use crate::ffi::{guarded, keeping_errno};
 use crate::hazard::outside;
 use crate::loader::{ExecTarget, Strings, with_environment};

@@ -8,8 +8,9 @@ use rustix::fs::{FileType, SeekFrom};
 use seekwire_transport::Errno;
 use seekwire_transport::buffer::zeros;
 
+use super::interpose::interpose;
+use super::receive;
 use super::send::{by_kernel, by_tcp, transmit_part};
-use super::{interpose, receive};
 use crate::buffers::Buffers;
 use crate::call_path::{CallPath, Parts};
 use crate::ffi::{errno, fail, guarded, keeping_errno, set_errno};

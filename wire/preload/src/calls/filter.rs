@@ -9,7 +9,7 @@ use libc::{
     sock_fprog,
 };
 
-use super::interpose;
+use super::interpose::interpose;
 use crate::{filter, start};
 
 /// From linux/prctl.h, see PR_SET_SYSCALL_USER_DISPATCH(2const): SIGSYS for system calls from

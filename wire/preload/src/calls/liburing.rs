@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use libc::size_t;
 
-use super::interpose;
+use super::interpose::interpose;
 use crate::{start, unknown_rings};
 
 /// Called when such a function has returned.

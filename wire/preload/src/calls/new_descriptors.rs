@@ -9,7 +9,7 @@ use std::ffi::{c_char, c_int, c_uint, c_ushort, c_void};
 
 use libc::{DIR, mode_t, pid_t, sa_family_t, sigset_t, termios, winsize};
 
-use super::interpose;
+use super::interpose::interpose;
 use crate::track::fresh;
 
 /// Like [`fresh`], for a call that writes two numbers and returns 0.

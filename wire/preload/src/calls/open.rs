@@ -13,7 +13,7 @@ use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::fd::{is_placed, placed_in};
 
 use super::descriptor::before_numbers_part;
-use super::interpose;
+use super::interpose::interpose;
 use crate::fd_numbers::Last;
 use crate::ffi::{errno, fail, guarded, keeping_errno, status};
 use crate::socket::SOCK_SEEK_STREAM;
@@ -67,7 +67,7 @@ fn listener(fd: c_int) -> Option<SocketRef> {
     guarded(|| track::track(fd, Role::Accepted, false, None));
     let socket = table::socket(fd)?;
     socket.set_listening();
-    super::option::read_inherited(&socket, fd);
+    crate::socket_options::read_inherited(&socket, fd);
     Some(socket)
 }
 

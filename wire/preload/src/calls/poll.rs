@@ -7,7 +7,7 @@ use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
 
 use seekwire_transport::sys::limit;
 
-use super::interpose;
+use super::interpose::interpose;
 use crate::hazard::outside;
 use crate::poll::{PollAnswer, wait};
 use crate::timeout::{Timeout, timespec as as_timespec};

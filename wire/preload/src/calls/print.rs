@@ -9,7 +9,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use seekwire_endpoint::Reason;
 
-use super::interpose;
+use super::interpose::interpose;
 use crate::fallback::to_tcp;
 use crate::ffi::{guarded, keeping_errno};
 use crate::{real, table};

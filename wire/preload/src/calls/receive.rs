@@ -15,7 +15,7 @@ use seekwire_transport::sys::socket::Control;
 
 use super::control::Messages;
 use super::flags::{self, CallSubject};
-use super::interpose;
+use super::interpose::interpose;
 use crate::buffers::{Buffers, is_possible};
 use crate::call_path::{CallPath, Part, Parts, StartedCall};
 use crate::ffi::{count, errno, fail, guarded, guarded_raw, set_errno};

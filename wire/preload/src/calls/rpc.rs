@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_uint, c_ulong, c_void};
 use libc::sockaddr_in;
 
 use super::descriptor::hand_to_libc;
-use super::interpose;
+use super::interpose::interpose;
 use crate::ffi::fail;
 use crate::pointers;
 

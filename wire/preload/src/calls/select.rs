@@ -12,7 +12,7 @@ use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::fd::{is_placed, open_from};
 use smallvec::{SmallVec, smallvec};
 
-use super::interpose;
+use super::interpose::interpose;
 use crate::ffi::{fail, guarded, keeping_errno};
 use crate::hazard::outside;
 use crate::poll::{PollAnswer, wait};

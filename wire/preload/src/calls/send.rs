@@ -8,7 +8,7 @@ use seekwire_endpoint::{Plain, Reason, SendFlags};
 use seekwire_transport::{Errno, sys};
 
 use super::flags::{self, CallSubject};
-use super::interpose;
+use super::interpose::interpose;
 use super::receive::bytes_of;
 use crate::buffers::{Buffers, is_possible};
 use crate::call_path::{CallPath, Part, Parts, StartedCall};

@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use libc::{SIG_ERR, SIG_IGN, SIGBUS, sigaction as Action, sighandler_t};
 use seekwire_transport::sys::{fault, signal::note_ignored};
 
-use super::interpose;
+use super::interpose::interpose;
 use crate::process::{self, ProcessKind};
 
 /// sigset(3): blocks the signal, and keeps its action.

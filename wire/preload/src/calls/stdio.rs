@@ -8,7 +8,7 @@ use libc::FILE;
 
 use super::descriptor::hand_to_libc;
 use super::exec::before_shell;
-use super::interpose;
+use super::interpose::interpose;
 use crate::ffi::fail;
 use crate::stdio_streams;
 use crate::track::fresh;

@@ -7,7 +7,6 @@ use seekwire_transport::Errno;
 
 use super::event_flags::EXCLUSIVE;
 use super::registrations::{self, keep_or_leave, show};
-use super::seen_waits;
 use super::tag::{self, Op};
 use crate::ffi::{fail, status};
 use crate::lock::Guard;
@@ -55,7 +54,7 @@ impl<'a> Change<'a> {
     pub(super) fn register(&self, registrations: &mut Vec<Registration>, asked: epoll_event) {
         let (set, is_seen) = registrations::place_for(self.set, self.fd);
         registrations.push(Registration::new(set, is_seen, self.fd, asked));
-        registrations::note(&self.socket, registrations);
+        registrations::note(self.socket, registrations);
     }
 }
 
@@ -181,7 +180,7 @@ fn delete(
         return 0;
     }
     let registration = registrations.swap_remove(at);
-    registrations::note(&change.socket, registrations);
+    registrations::note(change.socket, registrations);
     if let Some(watch) = registration.watch {
         change.set.state.lock().remove(watch, Some(change.epfd));
     }

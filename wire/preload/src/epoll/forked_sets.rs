@@ -19,7 +19,7 @@ use super::owner::Owner;
 use super::set_records::Note;
 use super::tag::{self, Op, Subject, Tag};
 use super::typed::Set;
-use super::{kernel_sets, registrations, seen_waits};
+use super::{kernel_sets, registrations};
 use crate::deferred;
 use crate::ffi::{guarded, keeping_errno};
 use crate::process;

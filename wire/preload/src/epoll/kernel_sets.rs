@@ -18,6 +18,7 @@ use super::event_flags::ONE_SHOT;
 use super::events::Events;
 use super::fdinfo;
 use super::kernel_query::ask_kernel;
+use super::registrations;
 use super::tag::{self, Op, Tag};
 use super::typed::{Set, SetState, Watch};
 use crate::fallback::to_tcp_until;
@@ -49,7 +50,7 @@ pub(super) fn leave(set: &SetRef, socket: &SocketRef, until: Until) {
         // The kernel does not know the number that the application uses for it.
         is_left || registration.stand_in.is_some()
     });
-    registrations::note(&socket, &registrations);
+    registrations::note(socket, &registrations);
 }
 
 /// epoll_ctl on a tracked socket. `kernel` makes the application's own call.
@@ -75,7 +76,7 @@ pub(crate) fn control(change: &Change<'_>, kernel: impl Fn() -> c_int) -> c_int 
         (EPOLL_CTL_DEL, _, Some(at)) => {
             change.set.state.lock().drop_left(registrations[at].number());
             registrations.swap_remove(at);
-            registrations::note(&change.socket, &registrations);
+            registrations::note(change.socket, &registrations);
         }
         _ => return result,
     }

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
-use libc::{EPOLLERR, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLOUT, EPOLLPRI, POLLIN, POLLRDHUP};
+use libc::{EPOLLERR, EPOLLOUT, EPOLLPRI, POLLIN, POLLRDHUP};
 use seekwire_endpoint::{Carrier, Connection, Interest};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::Fd;

@@ -13,10 +13,10 @@ use seekwire_endpoint::{Reason, Role};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::{Fd, file, socket as kernel};
 
-use crate::calls::read_inherited;
 use crate::ffi::guarded;
 use crate::lock::Lock;
 use crate::process::{self, ProcessKind};
+use crate::socket_options::read_inherited;
 use crate::table::{self, SocketRef};
 use crate::{epoll, real, start, track};
 
