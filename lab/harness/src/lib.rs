@@ -42,6 +42,7 @@ pub mod progress;
 pub mod record;
 pub mod report;
 mod row;
+mod sample;
 pub mod schedule;
 pub mod search;
 pub mod stats;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::launch::Traffic;
-use crate::record::{Better, Sample, pairs};
+use crate::sample::{Better, Sample, pairs};
 use crate::stats::{self, Ratio, Spread};
 
 /// Everything known about one (case, variant, metric) over all rounds.
