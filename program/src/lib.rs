@@ -1,6 +1,7 @@
 //! Code that Seekwire's programs share.
 //!
 //! ```text
+//! command_line  the form of all command lines
 //! library      where libseekwire.so is, and how it is preloaded
 //! table        tables on a terminal, and numbers for people
 //! generate     `PROGRAM generate`: the files that are installed beside a program
@@ -16,6 +17,7 @@
 // They panic if the stream cannot be written.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod command_line;
 pub mod description;
 pub mod generate;
 pub mod library;

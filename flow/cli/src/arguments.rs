@@ -2,9 +2,11 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 use seekwire_flow::SizeBounds;
+use seekwire_values::{Address, Size, Time};
 
 use crate::origin::Origin;
 
@@ -128,25 +130,23 @@ Exit status:
 
 Examples:
   seekwire flow plan count.toml app.log.gz
-  seekwire flow plan count.toml app.log.gz --seconds 10 --rate 500MiB")]
+  seekwire flow plan count.toml app.log.gz --time 10s --throughput 500MiB")]
 pub(crate) struct FlowPlan {
     #[command(flatten)]
     pub(crate) pipeline: PipelineArguments,
-    /// Longest time to measure, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 2)]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
-    pub(crate) seconds: u64,
-    /// Rate of the sources, in bytes per second, to compute the needed copies for
+    /// Longest time to measure
+    #[arg(long, alias = "seconds", value_name = "TIME", default_value = "2s")]
+    #[arg(value_parser = Time::within(seconds(1)..=seconds(3600)))]
+    pub(crate) time: Time,
+    /// Bytes per second of the sources, such as 500MiB, to compute the needed copies for
     ///
-    /// By default, as fast as the sources were while nothing held them up. KiB, MiB and GiB can
-    /// follow the number.
-    #[arg(long, value_name = "BYTES", value_parser = rate)]
-    pub(crate) rate: Option<u64>,
+    /// By default, as fast as the sources were while nothing held them up.
+    #[arg(long, alias = "rate", value_name = "SIZE", value_parser = Size::within(1..=u64::MAX))]
+    pub(crate) throughput: Option<Size>,
 }
 
-fn rate(text: &str) -> Result<u64, String> {
-    let rate = crate::options::size(text).filter(|rate| *rate > 0);
-    rate.ok_or_else(|| "bytes per second, such as 1000000, 64KiB, 100MiB, 1GiB".to_owned())
+const fn seconds(number: u64) -> Duration {
+    Duration::from_secs(number)
 }
 
 /// Run a pipeline, in this process or in all that a launcher has started
@@ -187,35 +187,32 @@ pub(crate) struct FlowRun {
     /// last, and only on one host. The port is open on all interfaces.
     #[arg(long, value_name = "NAME", env = "SEEKWIRE_FLOW_INTERFACE")]
     pub(crate) interface: Option<String>,
-    /// Seconds in which the processes have to find each other
+    /// Time in which the processes have to find each other
     ///
     /// They exchange addresses through the launcher or the directory, and then connect; each of the
     /// two steps may take this long.
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = 60,
-        value_parser = clap::value_parser!(u32).range(1..),
-        env = "SEEKWIRE_FLOW_LIMIT"
-    )]
-    pub(crate) meet_within: u32,
-    /// Seconds of silence after which a process is given up, at least 5
+    #[arg(long, value_name = "TIME", default_value = "60s", env = "SEEKWIRE_FLOW_LIMIT")]
+    #[arg(value_parser = Time::within(seconds(1)..=seconds(u32::MAX as u64)))]
+    pub(crate) meet_within: Time,
+    /// Silence after which a process is given up, at least 5s
     ///
     /// Detects processes that are stopped (SIGSTOP) or cut off; one that exits is noticed at once.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(5..))]
-    pub(crate) patience: u32,
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    #[arg(value_parser = Time::within(seconds(5)..=seconds(u32::MAX as u64)))]
+    pub(crate) patience: Time,
     #[command(flatten)]
     pub(crate) pipeline: PipelineArguments,
     /// Show nothing while it runs, and print no table at the end
     #[arg(long, short)]
     pub(crate) quiet: bool,
-    /// Serve /metrics (for Prometheus), /status (JSON) and /healthz by HTTP at HOST:PORT
+    /// Serve /metrics (for Prometheus), /status (JSON) and /healthz by HTTP at this address
     ///
-    /// If PORT is 0, the system picks one, which is printed on standard error. Anyone who can
-    /// connect there can read the name of the pipeline file and the arguments, but cannot change
-    /// anything.
+    /// Either part may be left out: HOST is then 127.0.0.1, which only this host can reach, and
+    /// PORT is 9464. If PORT is 0, the system picks one, which is printed on standard error. Anyone
+    /// who can connect there can read the name of the pipeline file and the arguments, but cannot
+    /// change anything.
     #[arg(long, value_name = "HOST:PORT")]
-    pub(crate) metrics: Option<String>,
+    pub(crate) metrics: Option<Address>,
     /// Write what each copy did when to FILE, for a viewer of traces such as ui.perfetto.dev
     ///
     /// The file is written while the pipeline runs, as trace events in JSON: for each copy its
@@ -320,7 +317,7 @@ Environment:
   SEEKWIRE_FLOW_RANK=N          number of this process, from 0, if no launcher gives it one
   SEEKWIRE_FLOW_SIZE=N          number of processes, likewise
   SEEKWIRE_FLOW_JOB=NAME        name of the job, if several such jobs use one directory
-  SEEKWIRE_FLOW_LIMIT=SECONDS   as --meet-within
+  SEEKWIRE_FLOW_LIMIT=TIME      as --meet-within
   SEEKWIRE_FLOW_ROLE=NAME       as --role
   SEEKWIRE_FLOW_INTERFACE=NAME  as --interface
 
@@ -370,30 +367,6 @@ Examples:
 /// The help, with the runtime's defaults.
 fn run_help() -> String {
     let SizeBounds { least, most, .. } = SizeBounds::default();
-    RUN_HELP.replace("{LEAST}", &written(least)).replace("{MOST}", &written(most))
-}
-
-/// A size as written in pipeline files.
-fn written(bytes: usize) -> String {
-    match bytes {
-        _ if bytes % (1 << 20) == 0 => format!("{}MiB", bytes >> 20),
-        _ if bytes % (1 << 10) == 0 => format!("{}KiB", bytes >> 10),
-        _ => bytes.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::options::size;
-
-    #[test]
-    fn the_help_gives_the_bounds_that_hold() {
-        let SizeBounds { least, most, .. } = SizeBounds::default();
-        let help = run_help();
-        let (_, bounds) = help.split_once("block-least, block-most (").unwrap();
-        let (bounds, _) = bounds.split_once(')').unwrap();
-        let bounds: Vec<Option<u64>> = bounds.split(", ").map(size).collect();
-        assert_eq!(bounds, [Some(least as u64), Some(most as u64)]);
-    }
+    let [least, most] = [least, most].map(|bytes| Size::shown(bytes as u64));
+    RUN_HELP.replace("{LEAST}", &least).replace("{MOST}", &most)
 }

@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use seekwire_flow::{AbortCheck, ClusterConfig, Peer};
 use seekwire_launch::network::{self, Network};
 use seekwire_launch::{Ending, Error, Launcher, Secret};
+use seekwire_values::Time;
 use sha2::{Digest, Sha256};
 
 use crate::arguments::FlowRun;
@@ -32,7 +32,7 @@ pub(crate) struct Membership {
 
 /// The launch of this process: its rank, and a connection to the others.
 pub(crate) fn launched(options: &FlowRun) -> Result<seekwire_launch::Job> {
-    let limit = Duration::from_secs(options.meet_within.into());
+    let limit = options.meet_within.get();
     seekwire_launch::Job::join_within(limit).context("cannot join the other processes of this job")
 }
 
@@ -92,8 +92,7 @@ impl Membership {
             members.push(Member { host: peer.host.clone(), role, files });
             peers.push(peer);
         }
-        let [limit, patience] = [options.meet_within, options.patience]
-            .map(|seconds| Duration::from_secs(seconds.into()));
+        let [limit, patience] = [options.meet_within, options.patience].map(Time::get);
         let called_off = Some(called_off(launched.ending()?));
         let job = ClusterConfig { rank, peers, listener, secret, limit, patience, called_off };
         Ok(Self { launched, job: Some(job), members })

@@ -1,8 +1,10 @@
 //! The keys of a table in a pipeline file, taken one by one; any that are left were mistyped.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::time::Duration;
 
+use seekwire_values::{Size, SizeUnit, Time, TimeUnit};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -88,20 +90,22 @@ impl<'a> OptionTable<'a> {
         })
     }
 
+    /// A time, or a number of seconds; either above zero.
     pub(crate) fn duration(&mut self, name: &'static str) -> Result<Option<Duration>, Fault> {
         self.with(name, "a time such as \"250us\", \"40ms\" or \"1.5s\"", |value| {
-            duration(value.as_str()?)
+            let time = Time::parse(&written(value)?, TimeUnit::Second)?.get();
+            Some(time).filter(|time| !time.is_zero())
         })
     }
 
-    /// A number of bytes, or a string such as `64KiB`.
+    /// A number of bytes, or a string such as `64KiB`; either above zero.
     pub(crate) fn size(&mut self, name: &'static str) -> Result<Option<usize>, Fault> {
         self.with(
             name,
             "a size of at least 1: a number of bytes, or such as \"64KiB\", \"8MiB\", \"1GiB\"",
             |value| {
-                let size = number(value).or_else(|| size(value.as_str()?))?;
-                usize::try_from(size).ok().filter(|size| *size > 0)
+                let size = Size::parse(&written(value)?, SizeUnit::Byte)?;
+                usize::try_from(size.get()).ok().filter(|size| *size > 0)
             },
         )
     }
@@ -192,50 +196,38 @@ fn number(value: &DeValue<'_>) -> Option<u64> {
     u64::from_str_radix(&integer.as_str().replace('_', ""), integer.radix()).ok()
 }
 
-/// Parses a number of bytes such as `64KiB`.
-pub(crate) fn size(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
-    let shift = match text[digits.len()..].trim() {
-        "" | "B" => 0,
-        "KiB" => 10,
-        "MiB" => 20,
-        "GiB" => 30,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
-}
-
-/// Parses a time above zero such as `40ms`.
-fn duration(text: &str) -> Option<Duration> {
-    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
-    let unit = match text[digits.len()..].trim() {
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "min" => 60.0,
-        _ => return None,
-    };
-    let time = Duration::try_from_secs_f64(digits.parse::<f64>().ok()? * unit).ok()?;
-    Some(time).filter(|time| !time.is_zero())
+/// A string, or a number as one would write it in a string.
+fn written<'v>(value: &'v DeValue<'_>) -> Option<Cow<'v, str>> {
+    let float = || value.as_float().map(|float| Cow::Borrowed(float.as_str()));
+    let number = || number(value).map(|number| Cow::Owned(number.to_string()));
+    value.as_str().map(Cow::Borrowed).or_else(number).or_else(float)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn sizes_have_binary_prefixes() {
-        let sizes = ["17", "64KiB", "2 MiB", "1GiB", "3B"].map(size);
-        assert_eq!(sizes, [17, 65536, 2 << 20, 1 << 30, 3].map(Some));
-        assert_eq!(["", "KiB", "64KB", "-1", "1.5MiB"].map(size), [None; 5]);
-        assert_eq!(size("99999999999GiB"), None);
+    /// The value of the option `it` by `of`, if it is accepted.
+    fn read<T>(text: &str, of: fn(&mut OptionTable<'_>) -> Result<Option<T>, Fault>) -> Option<T> {
+        let source = format!("it = {text}");
+        let table = DeTable::parse(&source).unwrap().into_inner();
+        of(&mut OptionTable::new("the test".to_owned(), 0..0, table)).ok()?
     }
 
     #[test]
-    fn times_have_units() {
-        let times = ["250us", "40 ms", "1.5s", "2min"].map(duration);
-        let micros = [250, 40_000, 1_500_000, 120_000_000].map(Duration::from_micros);
+    fn sizes_are_numbers_or_strings_with_units() {
+        let size = |text| read(text, |options| options.size("it"));
+        let sizes = ["17", "64_000", "\"64KiB\"", "\"2 MiB\"", "\"3B\""].map(size);
+        assert_eq!(sizes, [17, 64_000, 65536, 2 << 20, 3].map(Some));
+        assert_eq!(["0", "-1", "1.5", "\"64KB\"", "\"\"", "true"].map(size), [None; 6]);
+    }
+
+    #[test]
+    fn times_are_numbers_or_strings_with_units() {
+        let time = |text| read(text, |options| options.duration("it"));
+        let times = ["2", "1.5", "\"250us\"", "\"40 ms\"", "\"2min\""].map(time);
+        let micros = [2_000_000, 1_500_000, 250, 40_000, 120_000_000].map(Duration::from_micros);
         assert_eq!(times, micros.map(Some));
-        assert_eq!(["", "ms", "40", "-1s", "0s", "1h", "1e300s", "nans"].map(duration), [None; 8]);
+        assert_eq!(["0", "-1", "inf", "\"0s\"", "\"fast\"", "[1]"].map(time), [None; 6]);
     }
 }

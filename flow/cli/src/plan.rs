@@ -14,6 +14,7 @@ use seekwire_flow::{
 };
 use seekwire_program::standard;
 use seekwire_program::table::{self, Align, printable};
+use seekwire_values::Size;
 
 use crate::arguments::FlowPlan;
 use crate::builtin::exec;
@@ -56,13 +57,13 @@ pub(crate) fn plan(options: &FlowPlan) -> Result<ExitCode> {
     let running = Arc::new(pipeline.graph.start().context("the pipeline does not start")?);
     // The process exits without waiting for any filter.
     std::mem::forget(Arc::clone(&running));
-    let sample = measure(&running, &units, Duration::from_secs(options.seconds));
+    let sample = measure(&running, &units, options.time.get());
     exec::end_all();
     let sample = sample?;
     let predicted = prediction::predict(&pipeline.filters, &sample.copies, &sample.streams);
     let sent = prediction::sent(&predicted, &sample.streams);
     ensure!(sent > 0, "the sources have sent nothing that could be measured");
-    let mut text = report(&sample, &predicted, sent, &sinks, options.rate);
+    let mut text = report(&sample, &predicted, sent, &sinks, options.throughput);
     if let Some(guarantee) = pipeline.guarantee {
         text += &filled(&[kept(guarantee, &sample, &predicted, sent)]);
     }
@@ -107,7 +108,7 @@ fn report(
     predicted: &[Predicted],
     sent: u64,
     sinks: &[String],
-    rate: Option<u64>,
+    rate: Option<Size>,
 ) -> String {
     let seconds = sample.seconds;
     let through = prediction::come_through(predicted, &sample.copies, sent);
@@ -133,7 +134,7 @@ fn report(
         ));
     }
     let mut text = filled(&sentences);
-    let (target, of) = match rate {
+    let (target, of) = match rate.map(Size::get) {
         Some(rate) => (Some(rate as f64), format!("{} per second", table::bytes(rate))),
         None => {
             let sources = predicted.iter().filter(|one| one.is_source);

@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use seekwire_flow::{Failure, OnReject, Running, Unit};
 use seekwire_program::signals;
 use seekwire_program::table::printable;
+use seekwire_values::Address;
 use signal_hook::consts::SIGCHLD;
 use signal_hook::iterator::Signals;
 
@@ -54,7 +55,7 @@ fn run_as(options: &FlowRun, launched: seekwire_launch::Job) -> Result<ExitCode>
         read => read?,
     };
     // The coordinator knows of all copies.
-    let metrics = options.metrics.as_deref().filter(|_| rank == 0).map(listen).transpose()?;
+    let metrics = options.metrics.as_ref().filter(|_| rank == 0).map(listen).transpose()?;
     let name = origin.name();
     let membership = Membership::new(launched, options, &pipeline.source)?;
     if let Err(error) = pipeline.place(&membership.members, rank, membership.launcher()) {
@@ -153,10 +154,15 @@ fn serve(running: &Running, membership: &Membership) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn listen(address: &str) -> Result<TcpListener> {
-    let listener = TcpListener::bind(address);
+/// The port that OpenTelemetry's exporters for Prometheus have.
+const METRICS_PORT: u16 = 9464;
+
+fn listen(address: &Address) -> Result<TcpListener> {
+    let is_any_port = address.port() == Some(0);
+    let address = address.or("127.0.0.1", METRICS_PORT);
+    let listener = TcpListener::bind(&address);
     let listener = listener.with_context(|| format!("cannot serve metrics at {address}"))?;
-    if address.ends_with(":0") {
+    if is_any_port {
         let address = listener.local_addr().context("cannot serve metrics")?;
         seekwire_program::tell(format_args!("seekwire: metrics at http://{address}/metrics"));
     }

@@ -50,7 +50,7 @@ fn said(output: &Output) -> String {
 fn the_bound_is_that_of_the_slowest_filter() {
     let directory = write_pipeline(PIPELINE);
     // It ends long before that.
-    let said = said(&plan(directory.path(), &["--seconds", "600", "--rate", "4MiB", "data"]));
+    let said = said(&plan(directory.path(), &["--time", "10min", "--throughput", "4MiB", "data"]));
     assert!(said.contains("the sources sent 49 KiB and 49 KiB came through"), "{said}");
     assert!(said.contains("all of the input. Nothing was written"), "{said}");
     // Two copies do a byte in 500 ns; 4 MiB are 4.2 seconds of work.
@@ -67,7 +67,7 @@ fn what_has_no_end_is_stopped_with_its_programs() {
         .replace("run = \"burn\"\nnanoseconds-per-byte = 1000\ncopies = 2", program)
         .replace("run = \"read\"", "run = \"read\"\npath = \"/dev/zero\"");
     let directory = write_pipeline(&exec);
-    let said = said(&plan(directory.path(), &["--seconds", "1"]));
+    let said = said(&plan(directory.path(), &["--time", "1"]));
     assert!(said.contains("then it was stopped"), "{said}");
     assert!(said.contains("work 1 ") && said.contains("measured 1.00"), "{said}");
     let pid = fs::read_to_string(directory.path().join("pid")).unwrap();
@@ -90,6 +90,6 @@ fn what_cannot_be_measured_is_an_error() {
     };
     assert_eq!(fails(&["none"], "filter read, copy 0: none: No such file"), Some(1));
     assert_eq!(fails(&["/dev/null"], "the sources have sent nothing"), Some(1));
-    assert_eq!(fails(&["data", "--rate", "fast"], "bytes per second, such as"), Some(2));
-    assert_eq!(fails(&["data", "--seconds", "0"], "--seconds"), Some(2));
+    assert_eq!(fails(&["data", "--throughput", "fast"], "not a size from 1 on, such as"), Some(2));
+    assert_eq!(fails(&["data", "--time", "0"], "not a time from 1s to 1h"), Some(2));
 }

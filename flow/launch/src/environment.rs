@@ -5,6 +5,8 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use seekwire_values::{Time, TimeUnit};
+
 use crate::Launcher;
 use crate::encoding;
 use crate::error::{Error, shown};
@@ -15,7 +17,7 @@ const MOST: u32 = 1 << 20;
 /// How long to wait unless the environment sets a limit.
 const LIMIT: Duration = Duration::from_secs(120);
 /// The longest limit that it may set: a year.
-const LONGEST: u64 = 366 * 24 * 3600;
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// How the processes of the job exchange values.
 #[derive(Debug, PartialEq)]
@@ -87,10 +89,10 @@ impl Environment<'_> {
     /// How long to wait for the launcher and for other processes.
     pub(crate) fn limit(&self) -> Result<Duration, Error> {
         let Some(value) = self.word("SEEKWIRE_FLOW_LIMIT")? else { return Ok(LIMIT) };
-        match value.parse() {
-            Ok(seconds @ 1..=LONGEST) => Ok(Duration::from_secs(seconds)),
-            _ => Err(wrong("SEEKWIRE_FLOW_LIMIT", &value, "a number of seconds, at least 1")),
-        }
+        let time = Time::parse(&value, TimeUnit::Second).map(Time::get);
+        time.filter(|time| (Duration::from_secs(1)..=LONGEST).contains(time)).ok_or_else(|| {
+            wrong("SEEKWIRE_FLOW_LIMIT", &value, "a time of at least 1s, or a number of seconds")
+        })
     }
 
     /// mpirun sets rank and size in the environment, but exchanges values only through PMIx. It has
@@ -311,8 +313,9 @@ mod tests {
     fn the_limit_is_some_seconds() {
         let limit = |value: &str| Environment(&|_| Some(value.into())).limit();
         assert_eq!(limit("3").unwrap(), Duration::from_secs(3));
+        assert_eq!(limit("1.5min").unwrap(), Duration::from_secs(90));
         assert_eq!(Environment(&|_| None).limit().unwrap(), LIMIT);
-        for value in ["0", "", "-1", "1.5", "99999999999999"] {
+        for value in ["0", "", "-1", "999ms", "99999999999999"] {
             assert!(limit(value).unwrap_err().to_string().contains("SEEKWIRE_FLOW_LIMIT"));
         }
     }

@@ -125,7 +125,7 @@ pub enum Error {
     /// Nothing arrived within the limit.
     #[error(
         "waited {seconds} s for {waited}; look for processes that have not come as far, or wait for \
-        longer: SEEKWIRE_FLOW_LIMIT is the number of seconds"
+        longer: SEEKWIRE_FLOW_LIMIT is that time"
     )]
     Silent {
         /// The awaited event, with the processes if they are known.

@@ -37,7 +37,7 @@
 //! | `SEEKWIRE_FLOW_RANK`       | this process's rank, if no known launcher provides it         |
 //! | `SEEKWIRE_FLOW_SIZE`       | the number of processes, likewise                             |
 //! | `SEEKWIRE_FLOW_JOB`        | a name for the job, if several use one directory           |
-//! | `SEEKWIRE_FLOW_LIMIT`      | seconds to wait for the launcher and others; default 120      |
+//! | `SEEKWIRE_FLOW_LIMIT`      | time to wait for the launcher and others; default 120 seconds |
 //!
 //! Whatever a launcher or another process does, each call returns within the limit.
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueHint};
 use regex_lite::Regex;
+use seekwire_values::Time;
 
 use crate::bench;
 
@@ -94,9 +95,10 @@ struct Bench {
     #[arg(long, value_name = "REGEX", value_parser = pattern)]
     rate: Option<Regex>,
 
-    /// Seconds that a run of the client may take
-    #[arg(long, value_name = "SECS", default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..=86_400))]
-    limit: u32,
+    /// Time that a run of the client may take
+    #[arg(long, value_name = "TIME", default_value = "10min")]
+    #[arg(value_parser = Time::within(Duration::from_secs(1)..=Duration::from_secs(86_400)))]
+    limit: Time,
 
     /// The client and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "CLIENT", value_hint = ValueHint::CommandWithArguments)]
@@ -121,7 +123,7 @@ impl Bench {
             rounds: self.rounds as usize,
             server,
             rate: self.rate,
-            limit: Duration::from_secs(self.limit.into()),
+            limit: self.limit.get(),
             client: self.client,
         })
     }

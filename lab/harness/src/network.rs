@@ -3,7 +3,7 @@
 /// How network tests find their hosts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NetworkOptions {
-    /// The other host, `HOST` or `HOST:PORT`, where `seekwire nic serve` runs; `None`: two network
+    /// The other host, `HOST:PORT`, where `seekwire nic serve` runs; `None`: two network
     /// namespaces.
     pub peer: Option<String>,
     /// A second `seekwire nic serve`, which has little processor time; without it a peer has no

@@ -2,11 +2,13 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 use seekwire_gauge::Test;
 use seekwire_nic::{Profile, Setting, Store};
 use seekwire_tune::Goal;
+use seekwire_values::{Address, Size, Time};
 
 /// The part of the command `seekwire` for network interfaces
 #[derive(Debug, Parser)]
@@ -282,22 +284,23 @@ pub(crate) struct NicTune {
     #[arg(value_name = "IFACE")]
     pub(crate) interface: String,
 
-    /// Host, or host and port, where `seekwire nic serve` runs; the route to it must use the
-    /// interface
-    #[arg(long, value_name = "HOST[:PORT]")]
-    pub(crate) peer: String,
+    /// Host where `seekwire nic serve` runs, and its port if that is not 7117; the route to it must
+    /// use the interface
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) peer: Address,
 
     /// Goal of the search: latency, throughput, cpu or mixed
     #[arg(long, value_name = "GOAL")]
     pub(crate) goal: Goal,
 
-    /// Longest time for all measurements, in seconds
-    #[arg(long, value_name = "SECS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub(crate) time: u64,
+    /// Longest time for all measurements
+    #[arg(long, value_name = "TIME", default_value = "2min")]
+    #[arg(value_parser = Time::within(Duration::from_secs(1)..=Duration::from_secs(86_400)))]
+    pub(crate) time: Time,
 
     /// Message size, instead of the sizes of the goal; may be given several times
-    #[arg(long = "size", value_name = "BYTES", value_parser = size)]
-    pub(crate) sizes: Vec<usize>,
+    #[arg(long = "size", value_name = "SIZE", value_parser = Size::within(1..=Test::MAX_SIZE as u64))]
+    pub(crate) sizes: Vec<Size>,
 
     /// TCP congestion control for the measurements; default: cubic, or reno if there is no cubic
     #[arg(long, value_name = "NAME")]
@@ -350,10 +353,11 @@ Exit status:
   0  it was interrupted
   1  it cannot listen")]
 pub(crate) struct NicServe {
-    /// Where to listen: an address of this host, a port, or both; default: port 7117 of all
-    /// addresses
-    #[arg(long, value_name = "ADDR[:PORT]")]
-    pub(crate) listen: Option<String>,
+    /// Listen at this address; if PORT is 0, the system picks one
+    ///
+    /// If HOST is left out, it is all addresses of this host, and PORT is 7117.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) listen: Option<Address>,
 
     /// Serve at most this many clients at once
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1000))]
@@ -362,11 +366,6 @@ pub(crate) struct NicServe {
     /// Print no events
     #[arg(long)]
     pub(crate) quiet: bool,
-}
-
-fn size(text: &str) -> Result<usize, String> {
-    let expected = || format!("a number from 1 to {}", Test::MAX_SIZE);
-    text.parse().ok().filter(|size| (1..=Test::MAX_SIZE).contains(size)).ok_or_else(expected)
 }
 
 #[derive(Debug, Args)]

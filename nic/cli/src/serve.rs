@@ -1,22 +1,23 @@
 //! `seekwire nic serve`: the server that other hosts measure against.
 
 use std::io::{self, Write};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 
 use anyhow::Result;
 use seekwire_gauge::{Limits, Server};
 use seekwire_program::standard;
+use seekwire_values::Address;
 
 use crate::arguments::NicServe;
 use crate::signals;
 
 pub(crate) fn serve(options: &NicServe) -> Result<ExitCode> {
     let limits = Limits { clients: options.clients.into(), ..Limits::default() };
-    let server = match options.listen.as_deref().map(|text| (text, text.parse())) {
-        None => everywhere(seekwire_gauge::PORT),
-        Some((_, Ok(port))) => everywhere(port),
-        Some((text, Err(_))) => Server::bind(endpoint(text)),
+    let port = options.listen.as_ref().and_then(Address::port).unwrap_or(seekwire_gauge::PORT);
+    let server = match options.listen.as_ref().filter(|address| address.host().is_some()) {
+        None => everywhere(port),
+        Some(address) => Server::bind(address.or("", port)),
     };
     let server = server?.limited(limits);
     let stop = server.stop();
@@ -42,33 +43,4 @@ fn everywhere(port: u16) -> Result<Server, seekwire_gauge::Error> {
         }
         _ => Server::bind(SocketAddr::from(([0; 4], port))),
     })
-}
-
-/// HOST:PORT, with the default port if `text` has none.
-pub(crate) fn endpoint(text: &str) -> String {
-    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
-    if let Ok(address) = bare.parse::<IpAddr>() {
-        return SocketAddr::new(address, seekwire_gauge::PORT).to_string();
-    }
-    if text.contains(':') { text.to_owned() } else { format!("{text}:{}", seekwire_gauge::PORT) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::endpoint;
-
-    #[test]
-    fn what_is_missing_is_added() {
-        for (text, whole) in [
-            ("192.0.2.1", "192.0.2.1:7117"),
-            ("192.0.2.1:80", "192.0.2.1:80"),
-            ("2001:db8::1", "[2001:db8::1]:7117"),
-            ("[2001:db8::1]", "[2001:db8::1]:7117"),
-            ("[2001:db8::1]:80", "[2001:db8::1]:80"),
-            ("peer", "peer:7117"),
-            ("peer:80", "peer:80"),
-        ] {
-            assert_eq!(endpoint(text), whole);
-        }
-    }
 }

@@ -5,7 +5,6 @@ use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::fs::{Access, AtFlags, CWD};
@@ -17,7 +16,6 @@ use serde::Serialize;
 
 use crate::arguments::NicTune;
 use crate::render::{self, Reported};
-use crate::serve::endpoint;
 use crate::signals::Interrupt;
 use crate::{search_report, unrestored};
 
@@ -42,8 +40,8 @@ pub(crate) fn tune(options: &NicTune) -> Result<ExitCode> {
     let mut session = Session::begin(&mut kernel, &store, &name, terms)?;
     let search = SearchOptions {
         goal: options.goal,
-        time: Duration::from_secs(options.time),
-        sizes: options.sizes.clone(),
+        time: options.time.get(),
+        sizes: options.sizes.iter().map(|size| size.in_memory()).collect(),
         congestion: options.congestion.clone(),
         patience: seekwire_gauge::LINK_RETURN,
     };
@@ -89,7 +87,7 @@ pub(crate) fn tune(options: &NicTune) -> Result<ExitCode> {
     let text = if options.json {
         let applied = applied.as_ref().map(|report| Reported { interface: &name, report });
         serde_json::to_string_pretty(&TuneReport {
-            peer: &options.peer,
+            peer: &options.peer.to_string(),
             outcome: &outcome,
             applied,
         })? + "\n"
@@ -113,9 +111,9 @@ struct TuneReport<'a> {
 
 /// The first address of the peer whose route uses the interface.
 fn peer(kernel: &mut Kernel, options: &NicTune, name: &str) -> Result<SocketAddr> {
-    let addresses =
-        endpoint(&options.peer).to_socket_addrs().with_context(|| options.peer.clone())?;
-    let mut reached = Err(anyhow!("{} has no address", options.peer));
+    let peer = options.peer.or("localhost", seekwire_gauge::PORT);
+    let addresses = peer.to_socket_addrs().with_context(|| peer.clone())?;
+    let mut reached = Err(anyhow!("{peer} has no address"));
     for address in addresses {
         reached = kernel.check_route(name, address.ip()).map(|()| address).map_err(Into::into);
         if reached.is_ok() {

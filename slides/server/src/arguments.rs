@@ -6,9 +6,13 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use seekwire_flow::{DealingPolicy, Guarantee};
+use seekwire_program::command_line;
+use seekwire_values::{Address, Log, Size, Time};
 
 use crate::privacy::LabelPolicy;
 use crate::render::{guarantee, work};
+
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// The part of the command `seekwire` for whole-slide images
 #[derive(Debug, Parser)]
@@ -121,11 +125,12 @@ pub(crate) struct Slides {
     /// the address to open.
     #[arg(long, conflicts_with = "locations")]
     pub(crate) demo: bool,
-    /// Listen on this address; if PORT is 0, the system picks one
+    /// Listen at this address; if PORT is 0, the system picks one
     ///
-    /// By default only programs on this host can connect. Standard error reports the address.
+    /// A part that is left out is that of the default. With 127.0.0.1, only programs on this host
+    /// can connect. Standard error reports the address.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
-    pub(crate) listen: String,
+    pub(crate) listen: Address,
     /// URL under which clients reach this server, such as https://slides.example, if it is behind a
     /// proxy
     ///
@@ -173,13 +178,14 @@ pub(crate) struct Slides {
     /// Threads that decode, and as many that scale and encode [default: the number of processors]
     #[arg(long, value_name = "N", value_parser = threads)]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// Accept workers on this address; if PORT is 0, the system picks one
+    /// Accept workers at this address; if PORT is 0, the system picks one
     ///
-    /// Workers must reach exactly this address, without address translation. As rank 0 of an
+    /// HOST is 127.0.0.1 if it is left out, which only this host can reach, and PORT 7000. Workers
+    /// must reach exactly this address, without address translation. As rank 0 of an
     /// mpiexec or srun job, the server passes its address and a generated secret to the other
     /// processes; otherwise --worker-secret is required.
     #[arg(long, value_name = "HOST:PORT")]
-    pub(crate) workers: Option<String>,
+    pub(crate) workers: Option<Address>,
     /// Secret of the workers: the first line of FILE, 64 hexadecimal digits
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "workers")]
     pub(crate) worker_secret: Option<PathBuf>,
@@ -209,12 +215,12 @@ pub(crate) struct Slides {
     #[arg(long, value_name = "N", default_value_t = 80)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=100))]
     pub(crate) quality: u8,
-    /// Bytes of encoded images to cache; KiB, MiB and GiB can follow the number
-    #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = size)]
-    pub(crate) image_cache: usize,
-    /// Bytes of decoded tiles to cache
-    #[arg(long, value_name = "BYTES", default_value = "128MiB", value_parser = size)]
-    pub(crate) tile_cache: usize,
+    /// Memory for encoded images that are cached
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = Size::within(0..=u64::MAX))]
+    pub(crate) image_cache: Size,
+    /// Memory for decoded tiles that are cached
+    #[arg(long, value_name = "SIZE", default_value = "128MiB", value_parser = Size::within(0..=u64::MAX))]
+    pub(crate) tile_cache: Size,
     /// Also cache encoded images in DIR, so that they survive a restart
     ///
     /// Several servers can share a directory. It is created without access for other users. Images
@@ -222,24 +228,24 @@ pub(crate) struct Slides {
     /// directory cannot be used, this is logged.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) disk_cache: Option<PathBuf>,
-    /// Maximum bytes in DIR; the least recently used images are removed
-    #[arg(long, value_name = "BYTES", default_value = "10GiB", value_parser = size)]
+    /// Maximum size of all images in DIR; the least recently used ones are removed
+    #[arg(long, value_name = "SIZE", default_value = "10GiB", value_parser = Size::within(0..=u64::MAX))]
     #[arg(requires = "disk_cache")]
-    pub(crate) disk_cache_size: usize,
+    pub(crate) disk_cache_size: Size,
     /// Neighbours of a Deep Zoom tile to make while the server is idle, at most 8
     ///
     /// No request waits for them. They are disabled with one thread, and with --guarantee.
     #[arg(long, value_name = "N", default_value_t = 8)]
     #[arg(value_parser = clap::value_parser!(u8).range(..=8))]
     pub(crate) prefetch: u8,
-    /// Bytes of annotations to cache
+    /// Memory for annotations that are cached
     ///
     /// One file may take up to seven eighths of it, which is about ten million points by default.
-    #[arg(long, value_name = "BYTES", default_value = "128MiB", value_parser = size)]
-    pub(crate) annotation_cache: usize,
-    /// Bytes for images in progress; requests wait for their turn
-    #[arg(long, value_name = "BYTES", default_value = "512MiB", value_parser = size)]
-    pub(crate) memory: usize,
+    #[arg(long, value_name = "SIZE", default_value = "128MiB", value_parser = Size::within(0..=u64::MAX))]
+    pub(crate) annotation_cache: Size,
+    /// Memory for images in progress; requests wait for their turn
+    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = Size::within(0..=u64::MAX))]
+    pub(crate) memory: Size,
     /// Maximum number of open slides
     #[arg(long, value_name = "N", default_value = "64", value_parser = from_one)]
     pub(crate) open_slides: NonZeroUsize,
@@ -282,21 +288,25 @@ pub(crate) struct Slides {
     #[arg(long, value_name = "N", default_value_t = 1024)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections: u32,
-    /// Timeout of a request in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=86_400))]
-    pub(crate) timeout: u32,
-    /// Seconds that requests have to finish when the server shuts down
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
-    #[arg(value_parser = clap::value_parser!(u32).range(..=86_400))]
-    pub(crate) grace: u32,
-    /// Seconds for which clients may cache images without revalidation
-    #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
-    #[arg(value_parser = clap::value_parser!(u32).range(..=31_536_000))]
-    pub(crate) max_age: u32,
-    /// Log level on standard error: off, error, warn, info (including each request) or debug
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
-    pub(crate) log: tracing_subscriber::filter::LevelFilter,
+    /// Timeout of a request
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    #[arg(value_parser = Time::within(Duration::from_secs(1)..=DAY))]
+    pub(crate) timeout: Time,
+    /// Time that requests have to finish when the server shuts down
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    #[arg(value_parser = Time::within(Duration::ZERO..=DAY))]
+    pub(crate) grace: Time,
+    /// Time for which clients may cache images without revalidation
+    #[arg(long, value_name = "TIME", default_value = "1h")]
+    #[arg(value_parser = Time::within(Duration::ZERO..=DAY * 365))]
+    pub(crate) max_age: Time,
+    /// Write the log to `stderr` or to a file, with this level
+    ///
+    /// LEVEL is off, error, warn, info (including each request), debug or trace. A level alone is
+    /// that of a log on standard error. If the file name contains a colon, add the level.
+    #[arg(long, value_name = "DEST:LEVEL", default_value = "info")]
+    #[arg(value_parser = command_line::log())]
+    pub(crate) log: Log,
 }
 
 #[derive(Debug, Subcommand)]
@@ -335,8 +345,9 @@ pub(crate) struct Sign {
     #[arg(long)]
     pub(crate) with_associated: bool,
     /// How long an address is valid from now on, such as 90m, 12h or 7d
-    #[arg(long, value_name = "TIME", default_value = "1d", value_parser = duration)]
-    pub(crate) valid: Duration,
+    #[arg(long, value_name = "TIME", default_value = "1d")]
+    #[arg(value_parser = Time::within(Duration::from_secs(1)..=DAY * 36_600))]
+    pub(crate) valid: Time,
 }
 
 /// How work is distributed.
@@ -384,9 +395,9 @@ Examples:
   seekwire slides worker 10.0.0.1:7000 --worker-secret secret
   mpiexec -n 1 seekwire slides /data/slides --workers node1:0 : -n 4 seekwire slides worker")]
 pub(crate) struct Worker {
-    /// Address of the server for workers; not needed in a job with it
+    /// Address of the server for workers, as its --workers; not needed in a job with it
     #[arg(value_name = "HOST:PORT")]
-    pub(crate) server: Option<String>,
+    pub(crate) server: Option<Address>,
     /// The same file as --worker-secret of the server
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "server")]
     pub(crate) worker_secret: Option<PathBuf>,
@@ -397,9 +408,13 @@ pub(crate) struct Worker {
     /// installed
     #[arg(long)]
     pub(crate) no_turbojpeg: bool,
-    /// Log level on standard error: off, error, warn, info or debug
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
-    pub(crate) log: tracing_subscriber::filter::LevelFilter,
+    /// Write the log to `stderr` or to a file, with this level
+    ///
+    /// LEVEL is off, error, warn, info, debug or trace. A level alone is that of a log on standard
+    /// error. If the file name contains a colon, add the level.
+    #[arg(long, value_name = "DEST:LEVEL", default_value = "info")]
+    #[arg(value_parser = command_line::log())]
+    pub(crate) log: Log,
 }
 
 /// Parses a number other than zero.
@@ -411,30 +426,6 @@ fn from_one(text: &str) -> Result<NonZeroUsize, String> {
 fn threads(text: &str) -> Result<NonZeroUsize, String> {
     let number = from_one(text).ok().filter(|number| number.get() <= 16_384);
     number.ok_or_else(|| "a number, from 1 to 16384".to_owned())
-}
-
-/// Parses a number of bytes.
-fn size(text: &str) -> Result<usize, String> {
-    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
-    let unit = units.iter().find_map(|(unit, power)| Some((text.strip_suffix(unit)?, *power)));
-    let (digits, power) = unit.unwrap_or((text, 0));
-    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
-    let number = digits.parse::<usize>().ok().filter(|_| is_number);
-    let bytes = number.and_then(|number| number.checked_mul(1 << power));
-    bytes.ok_or_else(|| "bytes, such as 1000000, 64KiB, 100MiB, 1GiB".to_owned())
-}
-
-/// Parses a time such as `90m`, `12h` or `7d`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let units = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)];
-    let unit = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(*unit)?, seconds)));
-    let number = |digits: &str| -> Option<u64> {
-        let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
-        digits.parse().ok().filter(|_| is_number)
-    };
-    let seconds = unit.and_then(|(digits, seconds)| number(digits)?.checked_mul(*seconds));
-    let seconds = seconds.filter(|seconds| (1..=100 * 366 * 86_400).contains(seconds));
-    seconds.map(Duration::from_secs).ok_or_else(|| "a time such as 90m, 12h or 7d".to_owned())
 }
 
 fn base_url(text: &str) -> Result<String, String> {
@@ -452,13 +443,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_have_units() {
-        assert_eq!((size("7"), size("2KiB"), size("1GiB")), (Ok(7), Ok(2048), Ok(1 << 30)));
-        for wrong in
-            ["", "KiB", "-1", "+1", "1 MiB", "1MB", "99999999999999999999", "99999999999GiB"]
-        {
-            assert!(size(wrong).is_err(), "{wrong}");
-        }
+    fn numbers_and_addresses_are_checked() {
         assert_eq!(from_one("3").map(NonZeroUsize::get), Ok(3));
         assert!(["", "0", "-1", "x"].iter().all(|text| from_one(text).is_err()));
         assert!(threads("16384").is_ok() && threads("16385").is_err());
@@ -471,18 +456,6 @@ mod tests {
         for policy in DealingPolicy::ALL {
             let argument = PolicyArgument::from_str(policy.name(), false).unwrap();
             assert_eq!(DealingPolicy::from(argument), policy);
-        }
-    }
-
-    #[test]
-    fn times_have_units() {
-        let seconds = |text: &str| duration(text).map(|duration| duration.as_secs());
-        assert_eq!(
-            (seconds("90m"), seconds("12h"), seconds("7d")),
-            (Ok(5400), Ok(43_200), Ok(604_800))
-        );
-        for wrong in ["", "0s", "7", "d", "-1h", "+1h", "1w", "99999999999999999999h", "1000000d"] {
-            assert!(seconds(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -13,6 +13,7 @@
 //! privacy    access to labels, and to metadata that may name a person
 //! single_flight  work done once for all concurrent requests
 //! byte_lru   caches bounded in bytes
+//! logging    the log, on standard error or in a file
 //! web_limits  limits for slides on web servers, so that slow servers do not delay other slides
 //! ```
 //!
@@ -34,6 +35,7 @@ mod disk;
 mod failure;
 mod iiif;
 mod library;
+mod logging;
 mod prefetch;
 mod privacy;
 mod render;

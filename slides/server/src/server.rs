@@ -28,6 +28,7 @@ use crate::demo::Demo;
 use crate::disk::Disk;
 use crate::iiif::SizeLimit;
 use crate::library::SlideLibrary;
+use crate::logging;
 use crate::prefetch::Prefetch;
 use crate::privacy::LabelPolicy;
 use crate::render::{Bounds, Images, work};
@@ -181,7 +182,7 @@ impl Settings {
     fn of(options: &Options) -> Result<Self> {
         let new = Self::new(options.locations.clone());
         Ok(Self {
-            listen: options.listen.clone(),
+            listen: options.listen.or("127.0.0.1", 8080),
             base_url: options.base_url.clone(),
             token: token(options)?,
             secret: options.secret_file.as_deref().map(sign::secret).transpose()?,
@@ -194,15 +195,15 @@ impl Settings {
                 .map(|(certificate, key)| TlsFiles { certificate, key }),
             threads: options.threads.unwrap_or(new.threads),
             quality: options.quality,
-            image_cache: options.image_cache,
-            tile_cache: options.tile_cache,
+            image_cache: options.image_cache.in_memory(),
+            tile_cache: options.tile_cache.in_memory(),
             disk_cache: options
                 .disk_cache
                 .clone()
-                .map(|directory| (directory, options.disk_cache_size as u64)),
+                .map(|directory| (directory, options.disk_cache_size.get())),
             prefetch: options.prefetch,
-            annotations: options.annotation_cache,
-            memory: options.memory,
+            annotations: options.annotation_cache.in_memory(),
+            memory: options.memory.in_memory(),
             open_slides: options.open_slides,
             openslide: !options.no_openslide,
             turbojpeg: !options.no_turbojpeg,
@@ -211,9 +212,9 @@ impl Settings {
             rate: options.rate,
             requests: options.requests,
             connections: options.connections,
-            timeout: Duration::from_secs(options.timeout.into()),
-            grace: Duration::from_secs(options.grace.into()),
-            max_age: options.max_age,
+            timeout: options.timeout.get(),
+            grace: options.grace.get(),
+            max_age: options.max_age.get().as_secs() as u32,
             worker_threads: options.worker_threads,
             policy: options.policy.into(),
             guarantee: options.guarantee,
@@ -398,17 +399,11 @@ pub(crate) fn command(options: &Options) -> Result<()> {
     if let Some(Action::Sign(options)) = &options.action {
         return sign::command(options);
     }
-    tracing_subscriber::fmt()
-        .with_max_level(options.log)
-        .with_ansi(false)
-        .with_writer(io::stderr)
-        // The reader of the log may be gone; that is no reason to panic.
-        .log_internal_errors(false)
-        .init();
+    logging::start(&options.log)?;
     let mut settings = Settings::of(options)?;
     allow_files();
     let mut launched = None;
-    if let Some(listen) = options.workers.clone() {
+    if let Some(workers) = &options.workers {
         launched = launcher::server()?;
         let file_secret = worker::secret(options.worker_secret.as_deref())?;
         let secret = match (file_secret, &launched) {
@@ -416,7 +411,7 @@ pub(crate) fn command(options: &Options) -> Result<()> {
             (None, Some(_)) => Secret::random()?,
             (None, None) => bail!("workers need a secret: --worker-secret FILE"),
         };
-        settings.workers = Some(WorkerSettings { listen, secret });
+        settings.workers = Some(WorkerSettings { listen: worker::address(workers), secret });
     }
     let secret = settings.workers.as_ref().map(|workers| workers.secret.clone());
     let demo = if options.demo { Some(Demo::prepare()?) } else { None };

@@ -12,7 +12,7 @@ use crate::web::signed::{self, SigningKey};
 
 pub(crate) fn command(options: &Sign) -> Result<()> {
     let key = SigningKey::new(&secret(&options.secret_file)?);
-    let until = signed::now().saturating_add(options.valid.as_secs());
+    let until = signed::now().saturating_add(options.valid.get().as_secs());
     let mut output = standard::output()?.lock();
     for address in &options.addresses {
         writeln!(output, "{}", sign(&key, address, until, options.with_associated)?)?;

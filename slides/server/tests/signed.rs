@@ -141,7 +141,7 @@ fn wrong_secrets_and_addresses_are_explained() {
     assert!(said(&["sign", "--secret-file", "/nowhere", "/"]).contains("/nowhere"));
     assert!(said(&["sign", "--secret-file", &short, "/"]).contains("openssl rand"));
     assert!(said(&["sign", "--secret-file", &long, "a.svs"]).contains("an address such as"));
-    assert!(said(&["sign", "--secret-file", &long, "/", "--valid", "x"]).contains("90m"));
+    assert!(said(&["sign", "--secret-file", &long, "/", "--valid", "x"]).contains("12h or 7d"));
     assert!(said(&["sign", "/"]).contains("--secret-file"));
     assert!(said(&["sign", "--secret-file", &long]).contains("ADDRESS"));
     assert!(said(&[".", "--secret-file", &short]).contains("openssl rand"));

@@ -4,9 +4,12 @@ mod vm;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
-use seekwire_endpoint::config::{MAX_SPIN_US, MAX_THRESHOLD};
+use seekwire_endpoint::config::{MAX_SPIN, MAX_THRESHOLD};
+use seekwire_program::command_line;
+use seekwire_values::{Log, Time, TimeUnit};
 
 use crate::reasons;
 
@@ -28,43 +31,59 @@ pub(crate) struct Arguments {
 
 const FILES: &str = "\
 Environment:
-  SEEKWIRE=off               load the library, but do nothing; `on` is the default
-  SEEKWIRE_DIR=DIR           directory in which processes find each other: an absolute path; it must
-                             belong to the user and have mode 0700. Default:
-                             $XDG_RUNTIME_DIR/seekwire, else /dev/shm/seekwire-$UID
-  SEEKWIRE_LOG=DEST[:LEVEL]  write a log to `stderr` or to a file. The level is error, warn, info,
-                             debug or trace. If the file name contains a colon, add the level
-  SEEKWIRE_STATS=FILE        write counters as JSON when a program ends; %p becomes the process id.
-                             An existing directory gets one file for each process
-  SEEKWIRE_SUMMARY=DIR       also write counters there; `seekwire run --summary` sets it
-  SEEKWIRE_SPIN_US=N         spin at most N microseconds before sleeping, at most 1000000; 0 never
-                             spins
-  SEEKWIRE_THRESHOLD=N       accelerate a connection after N calls on it, at most 1000000000; 0 is
-                             like 1. Default: 8 calls or 65536 bytes, whichever comes first
-  SEEKWIRE_SEGMENT_SIZE=N    size of a segment of shared memory in bytes: a multiple of 4096, at
-                             most 1048576
-  SEEKWIRE_SEGMENTS=N        number of segments for each direction of a connection: a power of
-                             two from 8 to 1024. The memory of one direction must be smaller than
-                             256 MiB
-  SEEKWIRE_SEEK_MEMORY=N     keep at most N bytes of a stream that arrived before the bytes that a
-                             program seeks; default 67108864, at most 1099511627776
-  SEEKWIRE_SEEK_SWITCH=N     move messages to that memory in bulk while they are smaller than N
-                             bytes on average
-  SEEKWIRE_SEEK_WAY=WAY      try this way first to take bytes out of the middle of a TCP stream:
-                             module, peek or drain
-  SEEKWIRE_SECCOMP=N         accelerate programs that start under at most N system call filters
-                             (seccomp), because these filters are known to allow the library's
-                             calls. `seekwire run` finds this out by itself
-  SEEKWIRE_LINKS=FILE        the map of the memory that this machine shares with others
-                             (`seekwire vm`); default /etc/seekwire/links
-  SEEKWIRE_NIC_STATE=DIR     save the states of network interfaces here; default /run/seekwire/nic
-  SEEKWIRE_LIBRARY=FILE      load this library, not the libseekwire.so next to the command or
-                             installed with it
+  SEEKWIRE=off             load the library, but do nothing; `on` is the default
+  SEEKWIRE_DIR=DIR         directory in which processes find each other: an
+                           absolute path; it must belong to the user and have
+                           mode 0700. Default: $XDG_RUNTIME_DIR/seekwire, else
+                           /dev/shm/seekwire-$UID
+  SEEKWIRE_LOG=DEST:LEVEL  write a log to `stderr` or to a file, from LEVEL on:
+                           error, warn, info, debug or trace. Either may be left
+                           out: the default is stderr:info. If the file name
+                           contains a colon, add the level
+  SEEKWIRE_STATS=FILE      write counters as JSON when a program ends; %p becomes
+                           the process id. An existing directory gets one file
+                           for each process
+  SEEKWIRE_SUMMARY=DIR     also write counters there; `seekwire run --summary`
+                           sets it
+  SEEKWIRE_SPIN_US=TIME    spin at most this long before sleeping, at most 1s;
+                           0 never spins. A number without a unit is in
+                           microseconds
+  SEEKWIRE_THRESHOLD=N     accelerate a connection after N calls on it, at most
+                           1000000000; 0 is like 1. Default: 8 calls or 65536
+                           bytes, whichever comes first
+  SEEKWIRE_SEGMENT_SIZE=SIZE
+                           size of a segment of shared memory: a multiple of 4096
+                           bytes, at most 1M
+  SEEKWIRE_SEGMENTS=N      number of segments for each direction of a connection:
+                           a power of two from 8 to 1024. The memory of one
+                           direction must be smaller than 256 MiB
+  SEEKWIRE_SEEK_MEMORY=SIZE
+                           keep at most this much of a stream that arrived before
+                           the bytes that a program seeks; default 64M, at most
+                           1T
+  SEEKWIRE_SEEK_SWITCH=SIZE
+                           move messages to that memory in bulk while they are
+                           smaller than this on average
+  SEEKWIRE_SEEK_WAY=WAY    try this way first to take bytes out of the middle of a
+                           TCP stream: module, peek or drain
+  SEEKWIRE_SECCOMP=N       accelerate programs that start under at most N system
+                           call filters (seccomp), because these filters are
+                           known to allow the library's calls. `seekwire run`
+                           finds this out by itself
+  SEEKWIRE_LINKS=FILE      the map of the memory that this machine shares with
+                           others (`seekwire vm`); default /etc/seekwire/links
+  SEEKWIRE_NIC_STATE=DIR   save the states of network interfaces here; default
+                           /run/seekwire/nic
+  SEEKWIRE_LIBRARY=FILE    load this library, not the libseekwire.so next to the
+                           command or installed with it
 
-An empty variable counts as not set. `seekwire run` refuses a value that it cannot obey. A program
-that was started without the command cannot be refused. Its library reports the bad value in its
-log and uses the default, or stays on TCP if the variable is SEEKWIRE. `seekwire doctor` reports bad
-values, too.";
+A SIZE is a number of bytes, or has a unit: 64K, 64KiB, 1.5M. A TIME has a unit,
+too: 50us, 1.5s, 10min, 12h.
+
+An empty variable counts as not set. `seekwire run` refuses a value that it
+cannot obey. A program that was started without the command cannot be refused.
+Its library reports the bad value in its log and uses the default, or stays on
+TCP if the variable is SEEKWIRE. `seekwire doctor` reports bad values, too.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -115,10 +134,10 @@ pub(crate) struct RunArguments {
 
     /// Write a log to `stderr` or to a file (SEEKWIRE_LOG)
     ///
-    /// LEVEL is error, warn, info, debug or trace. If the file name contains a colon, add the
-    /// level.
-    #[arg(long, value_name = "DEST[:LEVEL]")]
-    pub(crate) log: Option<OsString>,
+    /// LEVEL is error, warn, info, debug or trace; info unless it is given. A level alone is that of
+    /// a log on standard error. If the file name contains a colon, add the level.
+    #[arg(long, value_name = "DEST:LEVEL", value_parser = command_line::log())]
+    pub(crate) log: Option<Log>,
 
     /// Write counters as JSON when the program ends (SEEKWIRE_STATS)
     ///
@@ -138,10 +157,12 @@ pub(crate) struct RunArguments {
     #[arg(long)]
     pub(crate) no_summary: bool,
 
-    /// Spin at most N microseconds before sleeping; 0 never spins (SEEKWIRE_SPIN_US)
-    #[arg(long, value_name = "N",
-        value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_SPIN_US)))]
-    pub(crate) spin_us: Option<u32>,
+    /// Spin at most this long before sleeping; 0 never spins (SEEKWIRE_SPIN_US)
+    ///
+    /// A number without a unit is in microseconds.
+    #[arg(long, value_name = "TIME",
+        value_parser = Time::within_in(TimeUnit::Microsecond, Duration::ZERO..=MAX_SPIN))]
+    pub(crate) spin_us: Option<Time>,
 
     /// Accelerate a connection after N calls on it (SEEKWIRE_THRESHOLD)
     ///
@@ -173,10 +194,12 @@ pub(crate) struct StatusArguments {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Redraw every SECS seconds until interrupted, with the bytes per second in between
-    #[arg(long, value_name = "SECS", num_args = 0..=1, default_missing_value = "2",
-        value_parser = clap::value_parser!(u32).range(1..=86_400))]
-    pub(crate) watch: Option<u32>,
+    /// Redraw after each TIME until interrupted, with the bytes per second in between
+    ///
+    /// The default is 2s. A number without a unit is in seconds.
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "2s",
+        value_parser = Time::within(Duration::from_millis(100)..=Duration::from_secs(86_400)))]
+    pub(crate) watch: Option<Time>,
 
     /// Show only programs whose SEEKWIRE_DIR is this directory
     #[arg(long, value_name = "DIR")]

@@ -3,7 +3,6 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -12,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use seekwire_endpoint::Config;
 use seekwire_program::library;
 use seekwire_transport::sys::filter;
+use seekwire_values::{Log, LogTarget};
 
 use crate::arguments;
 use crate::executable::{self, Unrunnable};
@@ -114,8 +114,10 @@ fn complaints(variables: &[(&'static str, OsString)]) -> Vec<String> {
         option.map(|(_, value)| value.clone()).or_else(|| env::var_os(name))
     });
     let mut complaints = config.complaints;
-    let log =
-        config.log.map(|log| PathBuf::from(log.target)).filter(|log| log.as_os_str() != "stderr");
+    let log = config.log.and_then(|log| match log.target {
+        LogTarget::File(file) => Some(file),
+        LogTarget::StandardError => None,
+    });
     for (name, file) in [("SEEKWIRE_LOG", log), ("SEEKWIRE_STATS", config.stats)] {
         let Some(file) = file else { continue };
         let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -223,12 +225,12 @@ fn variables(options: &arguments::RunArguments) -> Result<Vec<(&'static str, OsS
     if options.off {
         variables.push(("SEEKWIRE", "off".into()));
     }
-    if let Some(destination) = &options.log {
-        let is_stderr = destination == "stderr" || destination.as_bytes().starts_with(b"stderr:");
-        // A level after the file name stays part of it.
-        let absolute =
-            if is_stderr { destination.clone() } else { from_root(Path::new(destination))?.into() };
-        variables.push(("SEEKWIRE_LOG", absolute));
+    if let Some(log) = &options.log {
+        let target = match &log.target {
+            LogTarget::File(file) => LogTarget::File(from_root(file)?),
+            LogTarget::StandardError => LogTarget::StandardError,
+        };
+        variables.push(("SEEKWIRE_LOG", Log { target, level: log.level }.text()));
     }
     if let Some(file) = &options.stats {
         variables.push(("SEEKWIRE_STATS", from_root(file)?.into()));
@@ -236,8 +238,8 @@ fn variables(options: &arguments::RunArguments) -> Result<Vec<(&'static str, OsS
     if let Some(directory) = &options.dir {
         variables.push((DIR, from_root(directory)?.into()));
     }
-    if let Some(microseconds) = options.spin_us {
-        variables.push(("SEEKWIRE_SPIN_US", microseconds.to_string().into()));
+    if let Some(time) = options.spin_us {
+        variables.push(("SEEKWIRE_SPIN_US", time.to_string().into()));
     }
     if let Some(calls) = options.threshold {
         variables.push(("SEEKWIRE_THRESHOLD", calls.to_string().into()));

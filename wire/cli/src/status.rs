@@ -106,11 +106,11 @@ pub(crate) fn status(options: &arguments::StatusArguments) -> Result<()> {
         }
         out.write_all(text.as_bytes())?;
         out.flush()?;
-        let Some(seconds) = options.watch else {
+        let Some(period) = options.watch else {
             return Ok(());
         };
         before = Some((now, rows));
-        if reader_left_within(Duration::from_secs(seconds.into()))? {
+        if reader_left_within(period.get())? {
             return Ok(());
         }
     }

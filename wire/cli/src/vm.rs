@@ -11,7 +11,7 @@
 //! status       prints that
 //! plan         what to give machines on their host: the pairs, and their regions
 //!   xen        the same for domains of Xen's
-//! size         sizes of regions, as people write them
+//! size         sizes of regions
 //! ```
 //!
 //! The map, the regions and the state of links are those of the crate `seekwire-link`.

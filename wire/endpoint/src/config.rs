@@ -4,10 +4,10 @@
 //! |---------------------------|---------------------------------------------------------------------|
 //! | `SEEKWIRE`                | `off`: nothing is accelerated; `on` is the default                   |
 //! | `SEEKWIRE_DIR`            | directory of registry and rendezvous, mode 0700; absolute            |
-//! | `SEEKWIRE_LOG`            | `stderr` or a file for the log, optionally with a colon and a level  |
+//! | `SEEKWIRE_LOG`            | `stderr` or a file for the log, a level, or both with a colon        |
 //! | `SEEKWIRE_STATS`          | file or directory for counters                                       |
 //! | `SEEKWIRE_SUMMARY`        | directory for the counters that `seekwire run` sums up               |
-//! | `SEEKWIRE_SPIN_US`        | how long to spin before sleeping; 0: never; default: adaptive        |
+//! | `SEEKWIRE_SPIN_US`        | time to spin before sleeping; 0: never; default: adaptive            |
 //! | `SEEKWIRE_SEGMENT_SIZE`   | bytes of a segment                                                   |
 //! | `SEEKWIRE_SEGMENTS`       | segments of a pool                                                   |
 //! | `SEEKWIRE_THRESHOLD`      | calls on a connection before it is upgraded                          |
@@ -17,21 +17,22 @@
 //! | `SEEKWIRE_SECCOMP`        | number of system call filters at the start that are known harmless   |
 //! | `SEEKWIRE_FALLBACK_AFTER` | bytes on the ring after which to go back to TCP, for tests           |
 //!
-//! An empty variable counts as not set. An invalid value causes a complaint that lists the valid
+//! Bytes and times may have a unit: 64K, 50us. An empty variable counts as not set. An invalid value causes a complaint that lists the valid
 //! ones. `seekwire run` refuses it. The library must not fail the program it is loaded into, so it
 //! logs the complaint and uses the default; only an invalid `SEEKWIRE` means off.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::seek::SeekMethod;
 use seekwire_transport::spin::SpinPolicy;
 use seekwire_transport::sys::host;
+use seekwire_values::{Log, Size, SizeUnit, Time, TimeUnit};
 use tracing::level_filters::LevelFilter;
 
 /// The settings of this process.
@@ -71,15 +72,6 @@ pub struct Config {
     pub complaints: Vec<String>,
 }
 
-/// The destination and the level of the log.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Log {
-    /// `stderr`, or the name of a file.
-    pub target: OsString,
-    /// The least important level that is logged.
-    pub level: LevelFilter,
-}
-
 /// Calls on a connection before it is upgraded, unless the environment says otherwise.
 pub const THRESHOLD: u32 = 8;
 
@@ -90,15 +82,15 @@ pub const MAX_THRESHOLD: u32 = 1_000_000_000;
 /// environment sets a number of calls.
 pub const THRESHOLD_BYTES: u64 = 64 << 10;
 
-/// The longest time to spin, in microseconds. Only a sleeping thread notices the death of the peer
-/// and the end of a timeout.
-pub const MAX_SPIN_US: u32 = 1_000_000;
+/// The longest time to spin. Only a sleeping thread notices the death of the peer and the end of a
+/// timeout.
+pub const MAX_SPIN: Duration = Duration::from_secs(1);
 
 /// Bytes of library memory per connection, unless the environment sets another number.
 pub const SEEK_MEMORY: usize = 64 << 20;
 
 /// The largest value that the environment may set.
-const MAX_SEEK_MEMORY: usize = 1 << 40;
+const MAX_SEEK_MEMORY: u64 = 1 << 40;
 
 impl Config {
     /// The settings of this process, read from the environment at the first call.
@@ -124,7 +116,7 @@ impl Config {
     #[must_use]
     pub fn of(lookup: impl Fn(&str) -> Option<OsString>) -> Self {
         let mut read = Reader { lookup, complaints: Vec::new() };
-        let spin = read.number("SEEKWIRE_SPIN_US", MAX_SPIN_US).map(u64::from);
+        let spin = read.time("SEEKWIRE_SPIN_US", MAX_SPIN);
         let threshold = read.number("SEEKWIRE_THRESHOLD", MAX_THRESHOLD);
         Self {
             enabled: read.choice(
@@ -138,14 +130,18 @@ impl Config {
             log: read.log(),
             stats: read.value("SEEKWIRE_STATS").map(PathBuf::from),
             summary: read.value("SEEKWIRE_SUMMARY").map(PathBuf::from),
-            spin: spin.map_or(SpinPolicy::default(), |us| SpinPolicy::Fixed(us * 1000)),
+            spin: spin.map_or(SpinPolicy::default(), |spin| {
+                SpinPolicy::Fixed(spin.get().as_nanos() as u64)
+            }),
             geometry: read.geometry(),
             threshold: threshold.unwrap_or(THRESHOLD).max(1),
             threshold_bytes: threshold.map_or(THRESHOLD_BYTES, |_| u64::MAX),
             seek_memory: read
-                .number("SEEKWIRE_SEEK_MEMORY", MAX_SEEK_MEMORY)
-                .unwrap_or(SEEK_MEMORY),
-            seek_switch: read.number("SEEKWIRE_SEEK_SWITCH", u32::MAX),
+                .size("SEEKWIRE_SEEK_MEMORY", MAX_SEEK_MEMORY)
+                .map_or(SEEK_MEMORY, Size::in_memory),
+            seek_switch: read
+                .size("SEEKWIRE_SEEK_SWITCH", u32::MAX.into())
+                .map(|size| size.get() as u32),
             seek_method: read.choice(
                 "SEEKWIRE_SEEK_WAY",
                 &SeekMethod::ALL.map(SeekMethod::name),
@@ -154,7 +150,7 @@ impl Config {
                 SeekMethod::Module,
             ),
             seccomp: read.number("SEEKWIRE_SECCOMP", u32::MAX - 1).unwrap_or(0),
-            fall_back_after: read.number("SEEKWIRE_FALLBACK_AFTER", u64::MAX),
+            fall_back_after: read.size("SEEKWIRE_FALLBACK_AFTER", u64::MAX).map(Size::get),
             complaints: read.complaints,
         }
     }
@@ -179,13 +175,29 @@ impl<L: Fn(&str) -> Option<OsString>> Reader<L> {
     where
         N: FromStr + PartialOrd + std::fmt::Display,
     {
+        self.parsed(name, |text| {
+            let number = text.trim().parse().ok().filter(|number| *number <= most);
+            number.ok_or_else(|| format!("not a whole number from 0 to {most}"))
+        })
+    }
+
+    fn size(&mut self, name: &str, most: u64) -> Option<Size> {
+        self.parsed(name, |text| Size::parse_within(text, SizeUnit::Byte, &(0..=most)))
+    }
+
+    fn time(&mut self, name: &str, most: Duration) -> Option<Time> {
+        let limits = Duration::ZERO..=most;
+        self.parsed(name, |text| Time::parse_within(text, TimeUnit::Microsecond, &limits))
+    }
+
+    fn parsed<T>(
+        &mut self,
+        name: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
         let value = self.value(name)?;
-        let number = value.to_str().and_then(|text| text.trim().parse().ok());
-        let number = number.filter(|number| *number <= most);
-        if number.is_none() {
-            self.complain(name, &value, &format!("not a whole number from 0 to {most}"));
-        }
-        number
+        let parsed = parse(value.to_str().unwrap_or_default());
+        parsed.map_err(|why| self.complain(name, &value, &why)).ok()
     }
 
     /// One of several names: `unset` if the variable is not set, `otherwise` if it has another
@@ -208,10 +220,10 @@ impl<L: Fn(&str) -> Option<OsString>> Reader<L> {
 
     fn geometry(&mut self) -> Geometry {
         const NAMES: [&str; 2] = ["SEEKWIRE_SEGMENT_SIZE", "SEEKWIRE_SEGMENTS"];
-        let [size, count] = NAMES.map(|name| self.number(name, u32::MAX));
         let default = Geometry::default();
-        let size = size.unwrap_or(default.segment_size() as u32);
-        let count = count.unwrap_or(default.segments() as u32);
+        let size = self.size(NAMES[0], u32::MAX.into());
+        let size = size.map_or(default.segment_size() as u32, |size| size.get() as u32);
+        let count = self.number(NAMES[1], u32::MAX).unwrap_or(default.segments() as u32);
         // One cell for each segment, so that all of them can be in use, and as many for inline
         // records.
         let cells = (default.cells() as u32).max(count.saturating_mul(2));
@@ -242,29 +254,19 @@ impl<L: Fn(&str) -> Option<OsString>> Reader<L> {
 
     fn log(&mut self) -> Option<Log> {
         let value = self.value("SEEKWIRE_LOG")?;
-        let bytes = value.as_bytes();
-        let colon = bytes.iter().rposition(|byte| *byte == b':');
-        // A colon in a path may belong to a directory.
-        let Some(colon) = colon.filter(|at| !bytes[*at..].contains(&b'/')) else {
-            return Some(Log { target: value, level: LevelFilter::INFO });
-        };
-        let target = OsStr::from_bytes(&bytes[..colon]).to_owned();
-        let level = std::str::from_utf8(&bytes[colon + 1..]).ok();
-        // An empty level would parse.
-        let level = level.filter(|text| !text.is_empty()).and_then(|text| text.parse().ok());
-        if level.is_none() {
-            self.complain(
-                "SEEKWIRE_LOG",
-                &value,
-                "behind the colon must be one of error, warn, info, debug, trace",
-            );
-        }
-        Some(Log { target, level: level.unwrap_or(LevelFilter::INFO) })
+        Some(Log::parse(&value).unwrap_or_else(|error| {
+            self.complain("SEEKWIRE_LOG", &value, &error.to_string());
+            Log { target: error.target, level: LevelFilter::INFO }
+        }))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
+    use seekwire_values::LogTarget;
+
     use super::*;
 
     fn config(variables: &[(&str, &str)]) -> Config {
@@ -336,7 +338,7 @@ mod tests {
         assert_eq!(config.complaints, [""; 0]);
         assert!(!config.enabled);
         assert_eq!(config.dir, PathBuf::from("/run/x"));
-        let log = Log { target: "/a:b/c".into(), level: LevelFilter::DEBUG };
+        let log = Log { target: LogTarget::File("/a:b/c".into()), level: LevelFilter::DEBUG };
         assert_eq!(config.log, Some(log));
         assert_eq!(config.stats, Some("%p".into()));
         assert_eq!(config.summary, Some("/run/y".into()));
@@ -350,21 +352,40 @@ mod tests {
     }
 
     #[test]
+    fn bytes_and_times_may_have_units_and_a_level_stands_alone() {
+        let config = config(&[
+            ("SEEKWIRE_LOG", "debug"),
+            ("SEEKWIRE_SPIN_US", "1.5ms"),
+            ("SEEKWIRE_SEGMENT_SIZE", "32KiB"),
+            ("SEEKWIRE_SEEK_MEMORY", "64M"),
+            ("SEEKWIRE_SEEK_SWITCH", "4K"),
+            ("SEEKWIRE_FALLBACK_AFTER", "1G"),
+        ]);
+        assert_eq!(config.complaints, [""; 0]);
+        let log = Log { target: LogTarget::StandardError, level: LevelFilter::DEBUG };
+        assert_eq!(config.log, Some(log));
+        assert_eq!(config.spin, SpinPolicy::Fixed(1_500_000));
+        assert_eq!(config.geometry.segment_size(), 32 << 10);
+        assert_eq!((config.seek_memory, config.seek_switch), (64 << 20, Some(4096)));
+        assert_eq!(config.fall_back_after, Some(1 << 30));
+    }
+
+    #[test]
     fn what_cannot_be_obeyed_is_named_with_what_can() {
         for (name, values, possible) in [
             ("SEEKWIRE", &["0", "OFF", "no"][..], "none of on, off"),
             ("SEEKWIRE_DIR", &["relative"], "not an absolute path"),
             ("SEEKWIRE_LOG", &["stderr:dbug", "/a/b:"], "one of error, warn, info, debug, trace"),
-            ("SEEKWIRE_SPIN_US", &["-1", "1ms", "1000001", "0x1", "1.5"], "from 0 to 1000000"),
+            ("SEEKWIRE_SPIN_US", &["-1", "2s", "1000001", "0x1", "1.5 us s"], "from 0 to 1s"),
             ("SEEKWIRE_THRESHOLD", &["many", "-1", "1000000001", "1e3"], "from 0 to 1000000000"),
             ("SEEKWIRE_SEGMENT_SIZE", &["5", "0", "4097", "2097152"], "from 4096 to 1048576"),
-            ("SEEKWIRE_SEGMENT_SIZE", &["32K"], "not a whole number"),
+            ("SEEKWIRE_SEGMENT_SIZE", &["32KB"], "not a size from 0 to 4294967295"),
             ("SEEKWIRE_SEGMENTS", &["0", "7", "9", "2048", "4294967295"], "from 8 to 1024"),
-            ("SEEKWIRE_SEEK_MEMORY", &["64M", "99999999999999999999"], "from 0 to 1099511627776"),
+            ("SEEKWIRE_SEEK_MEMORY", &["64MB", "99999999999999999999"], "from 0 to 1TiB"),
             ("SEEKWIRE_SEEK_SWITCH", &["4294967296"], "from 0 to 4294967295"),
             ("SEEKWIRE_SEEK_WAY", &["magic", "Module"], "module, peek, drain"),
             ("SEEKWIRE_SECCOMP", &["all", "4294967295"], "from 0 to 4294967294"),
-            ("SEEKWIRE_FALLBACK_AFTER", &["-1"], "not a whole number from 0"),
+            ("SEEKWIRE_FALLBACK_AFTER", &["-1"], "not a size from 0 on"),
         ] {
             for value in values {
                 let config = config(&[(name, value)]);
@@ -391,7 +412,7 @@ mod tests {
         let config = Config::of(|name| name.starts_with("SEEKWIRE_").then(|| odd.to_owned()));
         assert_eq!(config.dir, odd);
         assert_eq!(config.stats.as_deref(), Some(odd.as_ref()));
-        assert_eq!(config.log.map(|log| log.target).as_deref(), Some(odd));
+        assert_eq!(config.log.map(|log| log.target), Some(LogTarget::File(odd.into())));
         assert_eq!(config.complaints.len(), 9, "{:?}", config.complaints);
     }
 

@@ -24,6 +24,8 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use seekwire_values::{Size, SizeUnit};
+
 use crate::address::is_of_another;
 use crate::text;
 
@@ -441,8 +443,9 @@ fn domain_and_size(place: &str) -> Result<Provider, String> {
     let read = || {
         let (domain, size) = place.split_once('/')?;
         let domain = u16::try_from(number(domain)?).ok().filter(|domain| *domain < DOMAINS)?;
-        let mib = number(size.strip_suffix('M')?).filter(|mib| MIB.contains(mib))?;
-        Some(Provider::Xen { domain, length: mib << 20 })
+        let length = Size::parse(size, SizeUnit::Byte)?.get();
+        let is_possible = length % (1 << 20) == 0 && MIB.contains(&(length >> 20));
+        is_possible.then_some(Provider::Xen { domain, length })
     };
     read().ok_or_else(|| {
         format!(

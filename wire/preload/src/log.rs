@@ -1,6 +1,5 @@
 //! SEEKWIRE_LOG: tracing to a file or to standard error.
 
-use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,6 +8,7 @@ use rustix::fs::{Mode, OFlags};
 use seekwire_endpoint::Config;
 use seekwire_transport::sys::fd::PrivateFd;
 use seekwire_transport::sys::signal::without_signals;
+use seekwire_values::LogTarget;
 pub(crate) use tracing::{debug, error, info, warn};
 
 /// Writes go directly to the kernel: the library's own fds are separate from the application's. A
@@ -56,12 +56,13 @@ pub(crate) fn start() {
     }
 }
 
-fn open(target: &OsStr) -> Option<Sink> {
-    let fd: OwnedFd = if target == "stderr" {
-        rustix::io::fcntl_dupfd_cloexec(io::stderr(), 3).ok()?
-    } else {
-        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
-        rustix::fs::open(target, flags, Mode::RUSR | Mode::WUSR).ok()?
+fn open(target: &LogTarget) -> Option<Sink> {
+    let fd: OwnedFd = match target {
+        LogTarget::StandardError => rustix::io::fcntl_dupfd_cloexec(io::stderr(), 3).ok()?,
+        LogTarget::File(path) => {
+            let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
+            rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).ok()?
+        }
     };
     PrivateFd::new(fd).ok().map(Sink)
 }

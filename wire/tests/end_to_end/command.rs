@@ -76,7 +76,7 @@ fn options_become_variables() {
     for setting in [
         "SEEKWIRE=off",
         "SEEKWIRE_LOG=stderr:error",
-        "SEEKWIRE_SPIN_US=5",
+        "SEEKWIRE_SPIN_US=5us",
         "SEEKWIRE_THRESHOLD=9",
         &absolute,
         &directory,

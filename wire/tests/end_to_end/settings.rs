@@ -23,7 +23,8 @@ fn a_setting_that_cannot_be_obeyed_is_refused_with_what_can() {
         (("SEEKWIRE_LOG", "stderr:dbug"), "one of error, warn, info, debug, trace"),
         (("SEEKWIRE_LOG", "/no/such/log"), "SEEKWIRE_LOG=/no/such/log: no such directory"),
         (("SEEKWIRE_STATS", "/no/such/stats"), "no such directory"),
-        (("SEEKWIRE_SPIN_US", "1ms"), "from 0 to 1000000"),
+        (("SEEKWIRE_SPIN_US", "2s"), "from 0 to 1s"),
+        (("SEEKWIRE_SEEK_MEMORY", "64MB"), "such as 65536, 64K or 64KiB"),
         (("SEEKWIRE_THRESHOLD", "1000000001"), "from 0 to 1000000000"),
         (("SEEKWIRE_SEGMENTS", "9"), "a power of two from 8 to 1024"),
         (("SEEKWIRE_SEEK_WAY", "magic"), "none of module, peek, drain"),
@@ -31,7 +32,7 @@ fn a_setting_that_cannot_be_obeyed_is_refused_with_what_can() {
         refused(Some(variable), &[], possible);
     }
     refused(None, &["--threshold", "1000000001"], "..=1000000000");
-    refused(None, &["--spin-us", "1000001"], "..=1000000");
+    refused(None, &["--spin-us", "1000001"], "from 0 to 1s");
     refused(None, &["--log", "stderr:dbug"], "one of error, warn, info, debug, trace");
     refused(None, &["--stats", "/no/such/stats"], "no such directory");
 

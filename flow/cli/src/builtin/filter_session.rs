@@ -167,7 +167,7 @@ impl Conversation {
             return Err(program.error(what));
         }
         if let Some(limit) = patience.limit.filter(|limit| patience.since.elapsed() >= *limit) {
-            let (what, seconds) = (patience.what, limit.as_secs());
+            let (what, seconds) = (patience.what, limit.as_secs_f64());
             return Err(program.error(format!("did not {what} within {seconds} s")));
         }
         if self.has_ended {

@@ -32,8 +32,8 @@ pub(super) fn framed(options: &mut OptionTable<'_>) -> Result<BuiltFilter, Fault
     if largest > MOST {
         return Err((at, format!("largest can be at most {MOST} bytes")));
     }
-    let start = seconds("start", options)?.unwrap_or(START);
-    let timeout = seconds("timeout", options)?;
+    let start = options.duration("start")?.unwrap_or(START);
+    let timeout = options.duration("timeout")?;
     let is_source = ports.inputs.is_empty();
     let (inputs, outputs) = (ports.inputs.len(), ports.outputs.len());
     let program = Program { command, inputs, outputs, largest, start, timeout };
@@ -45,14 +45,6 @@ pub(super) fn framed(options: &mut OptionTable<'_>) -> Result<BuiltFilter, Fault
     });
     let built = BuiltFilter { program: Some(executable), ..built };
     Ok(if is_source { built.alone() } else { built.blockwise(Blockwise::Declared) })
-}
-
-fn seconds(name: &'static str, options: &mut OptionTable<'_>) -> Result<Option<Duration>, Fault> {
-    let at = options.location(name);
-    match options.number(name)? {
-        Some(0) => Err((at, format!("{name} must be at least 1 second"))),
-        seconds => Ok(seconds.map(Duration::from_secs)),
-    }
 }
 
 /// Names of ports, which must be unique.

@@ -154,11 +154,14 @@ const FILTERS: &[BuiltinFilter] = &[
             ("command", "program and arguments, a list of strings"),
             ("inputs", "names of its input ports (default [\"in\"]); without any it is a source"),
             ("outputs", "names of its output ports (default [\"out\"])"),
-            ("largest", "bytes of the largest block that it may send (default 64MiB)"),
-            ("start", "seconds that it may take to say hello (default 60)"),
+            ("largest", "size of the largest block that it may send (default 64MiB)"),
+            (
+                "start",
+                "time that it may take to say hello, in seconds or such as \"500ms\" (default 60)",
+            ),
             (
                 "timeout",
-                "most seconds without progress before it has answered (default: unlimited)",
+                "longest time without progress before it has answered (default: unlimited)",
             ),
         ],
         build: framed::framed,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
+use seekwire_values::{Address, Size, SizeUnit};
 
 /// Stands for every experiment.
 pub(super) const ALL: &str = "all";
@@ -143,17 +144,20 @@ pub(super) struct LabRun {
     #[arg(long, value_name = "WAY", value_parser = ["module"])]
     pub(super) way: Option<String>,
 
-    /// Move at most this many gigabytes for each value, instead of 4; at least one connection is used
-    #[arg(long, value_name = "GB", conflicts_with = "repetitions")]
-    pub(super) gigabytes: Option<f64>,
+    /// Move at most this much for each value, instead of 4 gigabytes; at least one connection is used
+    ///
+    /// A number without a unit is in gigabytes.
+    #[arg(long, value_name = "SIZE", conflicts_with = "repetitions")]
+    #[arg(value_parser = Size::within_in(SizeUnit::Gigabyte, 0..=u64::MAX))]
+    pub(super) gigabytes: Option<Size>,
 
     /// The other host, where `seekwire nic serve` runs; by default, both hosts are network
     /// namespaces of this one
     ///
     /// The experiment changes only the interface of this host. It restores the settings at the end
     /// and at ^C. After a crash, use `seekwire nic restore IFACE`.
-    #[arg(long, value_name = "HOST[:PORT]")]
-    pub(super) peer: Option<String>,
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(super) peer: Option<Address>,
 
     /// A second `seekwire nic serve` with little processor time: the weak receiver
     ///
@@ -161,8 +165,8 @@ pub(super) struct LabRun {
     /// CPUQuotaPeriodSec=10ms seekwire nic serve --listen 7118`; then give `--weak-peer HOST:7118`
     /// here. It can also run on a slow host. The same interface must lead to it. Give its processor
     /// time with --weak-cpu.
-    #[arg(long, value_name = "HOST[:PORT]", requires = "peer")]
-    pub(super) weak_peer: Option<String>,
+    #[arg(long, value_name = "HOST:PORT", requires = "peer")]
+    pub(super) weak_peer: Option<Address>,
 
     /// The interface of this host to change; default: the one that leads to the peer
     #[arg(long, value_name = "IFACE", requires = "peer")]

@@ -12,6 +12,7 @@ use arguments::{ALL, Arguments, Command};
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _};
 use seekwire_program::{standard, table};
+use seekwire_values::{Address, Size};
 
 use crate::text;
 
@@ -156,17 +157,22 @@ fn pack(options: &arguments::LabPack) -> Result<()> {
     Ok(())
 }
 
+/// HOST:PORT of a `seekwire nic serve`.
+fn of_gauge(named: &Address) -> String {
+    named.or("localhost", seekwire_gauge::PORT)
+}
+
 fn run(options: &arguments::LabRun) -> Result<()> {
     let settings = crate::Options {
         quick: options.quick,
         out: options.out.clone(),
         rounds: options.rounds.map(|rounds| rounds as usize),
         repetitions: options.repetitions,
-        most_bytes: options.gigabytes.map(|gigabytes| (gigabytes.max(0.0) * 1e9) as u64),
+        most_bytes: options.gigabytes.map(Size::get),
         network: crate::network::options::NetworkOptions {
             // --netns states the default, which applies where no peer is named.
-            peer: options.peer.clone().filter(|_| !options.netns),
-            weak_peer: options.weak_peer.clone(),
+            peer: options.peer.as_ref().filter(|_| !options.netns).map(of_gauge),
+            weak_peer: options.weak_peer.as_ref().map(of_gauge),
             interface: options.iface.clone(),
             default_route: options.default_route,
             weak_cpu: options.weak_cpu.into(),

@@ -241,10 +241,9 @@ fn behind(kernel: &mut Kernel, interface: &str, option: &str, peer: &str) -> Res
     Err(failure.map_or_else(|| no_address(option, peer), Into::into))
 }
 
-/// The addresses of `HOST` or `HOST:PORT`, at least one.
+/// The addresses of `HOST:PORT`, at least one.
 fn resolve(option: &str, peer: &str) -> Result<Vec<SocketAddr>> {
-    let addresses =
-        peer.to_socket_addrs().or_else(|_| (peer, seekwire_gauge::PORT).to_socket_addrs());
+    let addresses = peer.to_socket_addrs();
     let addresses: Vec<_> =
         addresses.with_context(|| format!("{option} {peer}: no such host"))?.collect();
     if addresses.is_empty() { Err(no_address(option, peer)) } else { Ok(addresses) }
@@ -266,17 +265,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_port_may_be_left_out() {
-        assert_eq!(
-            resolve("--peer", "127.0.0.1").unwrap(),
-            [SocketAddr::from(([127, 0, 0, 1], seekwire_gauge::PORT))]
-        );
+    fn an_unknown_host_is_reported_with_its_option() {
         assert_eq!(
             resolve("--peer", "127.0.0.1:80").unwrap(),
             [SocketAddr::from(([127, 0, 0, 1], 80))]
         );
         assert_eq!(resolve("--peer", "[::1]:80").unwrap(), ["[::1]:80".parse().unwrap()]);
-        let error = resolve("--peer", "no such host.invalid").unwrap_err().to_string();
+        let error = resolve("--peer", "no such host.invalid:1").unwrap_err().to_string();
         assert!(error.contains("--peer"), "{error}");
     }
 

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use seekwire_flow::Guarantee;
+use seekwire_values::{Time, TimeUnit};
 
 /// Updates that need more stored tiles are complete ones: a viewer's tile, scaled to half, needs
 /// four.
@@ -25,21 +26,17 @@ const RECENT: usize = 32;
 /// Reads `latency=50ms` and `updates=10/s`.
 pub(crate) fn parse(text: &str) -> Result<Guarantee, String> {
     let wrong = || "latency=50ms, latency=0.2s or updates=10/s".to_owned();
-    let number = |text: &str| {
-        let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-        text.parse::<f64>().ok().filter(|number| is_number && *number > 0.0 && *number <= 1e6)
-    };
     if let Some(time) = text.strip_prefix("latency=") {
-        let (time, unit) = match time.strip_suffix("ms") {
-            Some(time) => (time, 1e-3),
-            None => (time.strip_suffix('s').ok_or_else(wrong)?, 1.0),
-        };
-        let time = Duration::try_from_secs_f64(number(time).ok_or_else(wrong)? * unit);
-        let time = time.ok().filter(|time| *time >= Duration::from_micros(1));
+        let limits = Duration::from_micros(1)..=Duration::from_secs(1_000_000);
+        let time = Time::parse(time, TimeUnit::Second).map(Time::get);
+        let time = time.filter(|time| limits.contains(time));
         return time.map(Guarantee::Latency).ok_or_else(wrong);
     }
     let rate = text.strip_prefix("updates=").and_then(|rate| rate.strip_suffix("/s"));
-    rate.and_then(number).map(Guarantee::Rate).ok_or_else(wrong)
+    let is_number = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let rate = rate.filter(is_number).and_then(|rate| rate.parse().ok());
+    let rate = rate.filter(|rate| *rate > 0.0 && *rate <= 1e6);
+    rate.map(Guarantee::Rate).ok_or_else(wrong)
 }
 
 /// The text that [`parse`] reads.
@@ -233,12 +230,13 @@ mod tests {
     fn guarantees_are_read() {
         assert_eq!(parse("latency=50ms"), Ok(Guarantee::Latency(Duration::from_millis(50))));
         assert_eq!(parse("latency=0.2s"), Ok(Guarantee::Latency(Duration::from_millis(200))));
+        assert_eq!(parse("latency=250us"), Ok(Guarantee::Latency(Duration::from_micros(250))));
         assert_eq!(parse("updates=10/s"), Ok(Guarantee::Rate(10.0)));
         for guarantee in ["latency=50ms", "updates=2.5/s"] {
             assert_eq!(text(parse(guarantee).unwrap()), guarantee);
         }
         for wrong in
-            ["", "latency=50", "latency=0ms", "latency=-1s", "updates=10", "updates=inf/s", "50ms"]
+            ["", "latency=", "latency=0ms", "latency=-1s", "updates=10", "updates=inf/s", "50ms"]
         {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

@@ -1,7 +1,6 @@
 //! `seekwire slides worker`: works for a server, with as many threads as it likes.
 
 use std::fs;
-use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -15,10 +14,12 @@ use seekwire_flow::{
     Running, StartError, Step,
 };
 use seekwire_launch::Secret;
+use seekwire_values::Address;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::arguments::Worker as Options;
+use crate::logging;
 use crate::render::farm::Farm;
 use crate::render::pipeline::WorkFn;
 use crate::render::work;
@@ -61,19 +62,20 @@ pub(crate) fn secret(file: Option<&Path>) -> Result<Option<Secret>> {
     secret.map(Some).with_context(|| format!("{from}: {how}"))
 }
 
+/// Where workers connect: on this host, and at this port, unless the user names others.
+pub(crate) fn address(named: &Address) -> String {
+    named.or("127.0.0.1", 7000)
+}
+
 /// `seekwire slides worker`
 pub(crate) fn command(options: &Options) -> Result<()> {
-    tracing_subscriber::fmt()
-        .with_max_level(options.log)
-        .with_ansi(false)
-        .with_writer(io::stderr)
-        .init();
+    logging::start(&options.log)?;
     let threads =
         options.threads.or(available_parallelism().ok()).map_or(1, |threads| threads.get());
     let threads = threads.min(protocol::MOST_THREADS as usize);
     let file_secret = secret(options.worker_secret.as_deref())?;
     let (server, job_addresses, secret) = match (&options.server, file_secret) {
-        (Some(server), Some(secret)) => (server.clone(), None, secret),
+        (Some(server), Some(secret)) => (address(server), None, secret),
         (Some(_), None) => bail!("the secret of the server is missing: --worker-secret FILE"),
         (None, _) => {
             let (addresses, secret) = launcher::worker()?;

@@ -1,8 +1,10 @@
 //! The commands below `seekwire vm`. Their doc comments are the help and the manual pages.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use seekwire_values::{Size, Time};
 
 use crate::vm::size;
 
@@ -287,9 +289,9 @@ pub(crate) struct VmHold {
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 
-    /// Bytes of a link by memory, such as 256M [default: 64M]
+    /// Size of a link by memory, such as 256M [default: 64M]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    pub(crate) size: Option<u64>,
+    pub(crate) size: Option<Size>,
 
     /// Group, by name or number, whose members may use the link, and with Xen also /dev/xen/evtchn
     #[arg(long, value_name = "GROUP")]
@@ -334,9 +336,9 @@ pub(crate) struct VmDetach {
     pub(crate) name: String,
 
     /// Wait at most this long for bytes that lie in shared memory to be received
-    #[arg(long, value_name = "SECONDS", default_value_t = 10,
-        value_parser = clap::value_parser!(u32).range(0..=86_400))]
-    pub(crate) wait: u32,
+    #[arg(long, value_name = "TIME", default_value = "10s",
+        value_parser = Time::within(Duration::ZERO..=Duration::from_secs(86_400)))]
+    pub(crate) wait: Time,
 }
 
 /// Show the links of this machine, and what they carry
@@ -411,7 +413,7 @@ pub(crate) struct VmPlan {
 
     /// Size of each region: a power of two from 1M to 64G, with Xen to 256M
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size::parse)]
-    pub(crate) size: u64,
+    pub(crate) size: Size,
 
     /// The hypervisor or its manager
     #[arg(long = "for", value_name = "PROGRAM", default_value = "qemu")]

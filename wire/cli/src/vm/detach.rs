@@ -25,7 +25,7 @@ pub(super) fn detach(options: &VmDetach) -> Result<ExitCode> {
     let name = &definition.name;
     let link = Link::inspect(definition, map.state()).map_err(|error| anyhow!("{error}"))?;
     link.take_back();
-    wait_for_readers(&link, Duration::from_secs(options.wait.into()));
+    wait_for_readers(&link, options.wait.get());
     let left = status::left(&state::unread(&link), &state::users(definition, &link));
     say(format_args!("{name}: detached"));
     for line in &left {
@@ -33,7 +33,7 @@ pub(super) fn detach(options: &VmDetach) -> Result<ExitCode> {
     }
     if !left.is_empty() {
         seekwire_program::tell(format_args!(
-            "seekwire: {name}: the memory may be removed once nothing is left: `seekwire vm detach {name} --wait SECONDS` \
+            "seekwire: {name}: the memory may be removed once nothing is left: `seekwire vm detach {name} --wait TIME` \
              waits for bytes; a process unmaps it when its connections are closed, or when it ends"
         ));
     }

@@ -6,6 +6,7 @@ use std::thread;
 
 use anyhow::{Context, Result, anyhow};
 use seekwire_link::{Access, Link};
+use seekwire_values::Size;
 
 use super::attach;
 use super::map_file::{find, read_map};
@@ -23,8 +24,8 @@ pub(super) fn hold(options: &VmHold) -> Result<ExitCode> {
     let link = find(&map, &path, &options.name)?;
     let group = options.group.as_deref().map(attach::group).transpose()?;
     let access = Access { mode: options.mode, group };
-    let held =
-        Link::hold(link, map.state(), options.size, access).map_err(|error| anyhow!("{error}"))?;
+    let size = options.size.map(Size::get);
+    let held = Link::hold(link, map.state(), size, access).map_err(|error| anyhow!("{error}"))?;
     let server = thread::spawn(move || held.serve());
     // Attaching requests the memory from the server, as programs do.
     Link::attach(link, map.state(), access).map_err(|error| anyhow!("{error}"))?;

@@ -33,14 +33,15 @@ pub(super) fn plan(options: &VmPlan) -> Result<ExitCode> {
             return Ok(ExitCode::from(USAGE));
         }
     };
-    if options.runner == Runner::Xen && !xen::SIZES.contains(&options.size) {
+    let size = options.size.get();
+    if options.runner == Runner::Xen && !xen::SIZES.contains(&size) {
         let most = size::shown(*xen::SIZES.end());
         seekwire_program::tell(format_args!(
             "seekwire: with Xen, a region has at most {most}: choose a smaller --size"
         ));
         return Ok(ExitCode::from(USAGE));
     }
-    print(&render(&options.names, &pairs, options.size, options.runner))?;
+    print(&render(&options.names, &pairs, size, options.runner))?;
     Ok(ExitCode::SUCCESS)
 }
 
