@@ -6,19 +6,13 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 use seekwire_flow::SizeBounds;
+use seekwire_program::command_line;
 use seekwire_values::{Address, Size, Time};
 
 use crate::origin::Origin;
 
 /// The part of the command `seekwire` for pipelines of filters
 #[derive(Debug, Parser)]
-#[command(
-    name = "seekwire",
-    bin_name = "seekwire",
-    version,
-    propagate_version = false,
-    max_term_width = 100
-)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -202,8 +196,7 @@ pub(crate) struct FlowRun {
     pub(crate) patience: Time,
     #[command(flatten)]
     pub(crate) pipeline: PipelineArguments,
-    /// Show nothing while it runs, and print no table at the end
-    #[arg(long, short)]
+    #[arg(long, short, help = command_line::QUIET)]
     pub(crate) quiet: bool,
     /// Serve /metrics (for Prometheus), /status (JSON) and /healthz by HTTP at this address
     ///
@@ -238,9 +231,14 @@ pub(crate) struct FlowRun {
 /// listed.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
+JSON:
+  a line with one object for each pipeline: its counts since it began; then the
+  command exits
+
 Files:
-  $XDG_RUNTIME_DIR/seekwire, or /tmp/seekwire-UID where that variable is not set: a socket for each
-  pipeline that runs, PID.sock, which no other user can reach
+  $XDG_RUNTIME_DIR/seekwire, or /tmp/seekwire-UID where that variable is not
+  set: a socket for each pipeline that runs, PID.sock, which no other user can
+  reach
 
 Exit status:
   0  a pipeline was shown
@@ -261,74 +259,89 @@ pub(crate) struct FlowTop {
     /// This is the default if standard output is not a terminal.
     #[arg(long)]
     pub(crate) once: bool,
-    /// Print the counts since the pipeline began as one line of JSON for each pipeline, and exit
-    #[arg(long)]
+    #[arg(long, help = command_line::JSON)]
     pub(crate) json: bool,
 }
 
 const RUN_HELP: &str = "\
 Pipeline files:
-  A pipeline file is written in TOML. Each filter is a table with its name; `run` says which filter
-  it is, `copies` how many of it there are (1 if not given), and the rest are options of that filter,
-  which `seekwire flow filters` lists. Each stream leads from one filter to another:
+  A pipeline file is written in TOML. Each filter is a table with its name;
+  `run` says which filter it is, `copies` how many of it there are (1 if not
+  given), and the rest are options of that filter, which `seekwire flow filters`
+  lists. Each stream leads from one filter to another:
 
   from, to     FILTER, or FILTER.PORT where a filter has several
-  policy       how blocks are dealt to copies: adaptive (default), demand, round-robin
+  policy       how blocks are dealt to copies: adaptive (default), demand,
+               round-robin
   limit        bytes that the stream may hold at most (default 64MiB)
-  block        cut what is sent into blocks of this many bytes; \"auto\": of a size chosen
-               while it runs, with block-least, block-most ({LEAST}, {MOST}) and block-record (1): whole
-               records of so many bytes
-  lines        cut it into blocks of whole lines, of this many bytes or a little more
-  ordered      true: blocks come in the order of the input, whatever the copies do
+  block        cut what is sent into blocks of this many bytes; \"auto\": of a
+               size chosen while it runs, with block-least, block-most
+               ({LEAST}, {MOST}) and block-record (1): whole records of so many
+               bytes
+  lines        cut it into blocks of whole lines, of this many bytes or a little
+               more
+  ordered      true: blocks come in the order of the input, whatever the copies
+               do
 
-  One table, [guarantee], can promise something for each unit of work; the run reports whether it
-  held, and `flow plan` predicts it. Block sizes that are chosen are small enough to keep it:
+  One table, [guarantee], can promise something for each unit of work; the run
+  reports whether it held, and `flow plan` predicts it. Block sizes that are
+  chosen are small enough to keep it:
 
-  latency           each unit is done within this time (\"40ms\"), which is its deadline
+  latency           each unit is done within this time (\"40ms\"), which is its
+                    deadline
   units-per-second  this many units are done per second
 
-  on_error     for a filter that treats each block by itself: what an error does. \"fail\" (default)
-               ends the unit; \"skip\" goes on without the block; { to = \"rejects\" } also sends
-               the block to an output port of that name, FILTER.rejects
+  on_error     for a filter that treats each block by itself: what an error
+               does. \"fail\" (default) ends the unit; \"skip\" goes on without the
+               block; { to = \"rejects\" } also sends the block to an output port
+               of that name, FILTER.rejects
 
-  Where several processes run the pipeline, a filter is placed by one of these; otherwise it runs on
-  rank 0. `copies` counts those on each process.
+  Where several processes run the pipeline, a filter is placed by one of these;
+  otherwise it runs on rank 0. `copies` counts those on each process.
 
   ranks        list of ranks
   hosts        list of names of hosts, with * for any text
   role         processes that were started with this --role
-  idempotent   true: the filter sends the same for the same block in any copy, and nothing at
-               the end of a unit; so the work of a lost process can be repeated
-  hedge        for an idempotent filter: percentage of blocks that may be hedged. A block that
-               a copy has had for unusually long also goes to an idle copy in any process, and
-               the first result counts
+  idempotent   true: the filter sends the same for the same block in any copy,
+               and nothing at the end of a unit; so the work of a lost process
+               can be repeated
+  hedge        for an idempotent filter: percentage of blocks that may be
+               hedged. A block that a copy has had for unusually long also goes
+               to an idle copy in any process, and the first result counts
+
+  A size is a number of bytes, or a string such as \"64KiB\" or \"8M\"; a time is
+  a number of seconds, or a string such as \"40ms\" or \"2min\".
 
 Pipelines in one line:
-  -e 'FILTER ... | FILTER ...' is a chain of filters, with words quoted as for a shell. NAME=VALUE
-  after the name of a filter is one of its options, and before the name one of the stream that leads
-  to it. A word without a name is the path of read and write, the level of gzip and zstd, or `what`
-  of count; for exec and framed, it begins the command. A list has no blanks: success=[0,1]. Unless
-  the last filter is write, what it sends goes to standard output. -e has no ports, no second branch
-  and no guarantee.
+  -e 'FILTER ... | FILTER ...' is a chain of filters, with words quoted as for a
+  shell. NAME=VALUE after the name of a filter is one of its options, and before
+  the name one of the stream that leads to it. A word without a name is the path
+  of read and write, the level of gzip and zstd, or `what` of count; for exec
+  and framed, it begins the command. A list has no blanks: success=[0,1]. Unless
+  the last filter is write, what it sends goes to standard output. -e has no
+  ports, no second branch and no guarantee.
 
 Environment:
-  SEEKWIRE_FLOW_RENDEZVOUS=DIR  directory in which the processes exchange addresses if the launcher
-                                does not; all hosts share it, and only the user can write to it
-  SEEKWIRE_FLOW_RANK=N          number of this process, from 0, if no launcher gives it one
+  SEEKWIRE_FLOW_RENDEZVOUS=DIR  directory in which the processes exchange
+                                addresses if the launcher does not; all hosts
+                                share it, and only the user can write to it
+  SEEKWIRE_FLOW_RANK=N          number of this process, from 0, if no launcher
+                                gives it one
   SEEKWIRE_FLOW_SIZE=N          number of processes, likewise
-  SEEKWIRE_FLOW_JOB=NAME        name of the job, if several such jobs use one directory
+  SEEKWIRE_FLOW_JOB=NAME        name of the job, if several such jobs use one
+                                directory
   SEEKWIRE_FLOW_LIMIT=TIME      as --meet-within
   SEEKWIRE_FLOW_ROLE=NAME       as --role
   SEEKWIRE_FLOW_INTERFACE=NAME  as --interface
 
 Exit status:
-  0  every unit of work was done, or nobody reads standard output any more (`... | head`) and
-     nothing is written elsewhere: units that are left are not begun, as with a program that
-     SIGPIPE ends
+  0  every unit of work was done, or nobody reads standard output any more
+     (`... | head`) and nothing is written elsewhere: units that are left are
+     not begun, as with a program that SIGPIPE ends
   1  one of them failed, or the pipeline cannot run
   3  no unit failed, but filters have rejected some of the input: blocks with
-     `on_error`, or trailing garbage after compressed data. The first lines on standard error
-     name the rejects, and the last ones count them
+     `on_error`, or trailing garbage after compressed data. The first lines on
+     standard error name the rejects, and the last ones count them
 
 Examples:
   seekwire flow run -e 'read | gunzip | count lines' *.log.gz

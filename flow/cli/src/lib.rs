@@ -35,6 +35,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{CommandFactory, FromArgMatches};
+use seekwire_program::command_line::command_line;
 use seekwire_program::standard;
 
 use crate::arguments::{Arguments, Command, Flow, FlowCheck};
@@ -46,7 +47,8 @@ pub fn definitions() -> clap::Command {
     let list = |command: clap::Command| {
         command.after_long_help(format!("Filters:\n{filters}\nExit status:\n  0  always"))
     };
-    Arguments::command().mut_subcommand("flow", |flow| flow.mut_subcommand("filters", list))
+    let all = Arguments::command();
+    command_line(all.mut_subcommand("flow", |flow| flow.mut_subcommand("filters", list)))
 }
 
 /// Does what the arguments of this process say.

@@ -161,10 +161,13 @@ fn find_rate(pattern: &Regex, finished: &Finished) -> Result<f64> {
         let number = found.get(1).or(found.get(0)).map_or("", |number| number.as_str());
         let parsed = number.trim().replace(',', "").parse().ok().filter(|rate: &f64| *rate > 0.0);
         return parsed.with_context(|| {
-            format!("--rate finds '{number}', which is no number above 0; put the number into ( )")
+            format!("--rate-pattern finds '{number}', which is no number above 0; put the number into ( )")
         });
     }
-    bail!("--rate matches nothing in the client's output{}", launch::last_words(&finished.stdout))
+    bail!(
+        "--rate-pattern matches nothing in the client's output{}",
+        launch::last_words(&finished.stdout)
+    )
 }
 
 /// A table, and what follows from it.

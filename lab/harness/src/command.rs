@@ -6,21 +6,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueHint};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueHint};
 use regex_lite::Regex;
+use seekwire_program::command_line::command_line;
 use seekwire_values::Time;
 
 use crate::bench;
 
 /// The part of the command `seekwire` for measuring programs
 #[derive(Debug, Parser)]
-#[command(
-    name = "seekwire",
-    bin_name = "seekwire",
-    version,
-    propagate_version = false,
-    max_term_width = 100
-)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -72,7 +66,7 @@ Exit status:
 Examples:
   seekwire bench --server 'redis-server --save \"\" --port 7000' --port 7000 \\
       -- redis-benchmark -p 7000 -t get -n 100000 -q
-  seekwire bench --rounds 20 --rate '([0-9.]+) requests per second' \\
+  seekwire bench --rounds 20 --rate-pattern '([0-9.]+) requests per second' \\
       --server 'redis-server --save \"\" --port 7000' --port 7000 \\
       -- redis-benchmark -p 7000 -t get -n 100000 -q")]
 struct Bench {
@@ -85,15 +79,15 @@ struct Bench {
     server: Option<String>,
 
     /// TCP port of the server: the client starts when something listens there
-    #[arg(long, value_name = "N", requires = "server", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", requires = "server", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 
     /// Also compare a rate, which this regular expression finds in the client's output
     ///
     /// The last match counts: its part in ( ), or else the whole match, must be a number. More is
     /// better.
-    #[arg(long, value_name = "REGEX", value_parser = pattern)]
-    rate: Option<Regex>,
+    #[arg(long, alias = "rate", value_name = "REGEX", value_parser = pattern)]
+    rate_pattern: Option<Regex>,
 
     /// Time that a run of the client may take
     #[arg(long, value_name = "TIME", default_value = "10min")]
@@ -122,7 +116,7 @@ impl Bench {
         Ok(bench::Bench {
             rounds: self.rounds as usize,
             server,
-            rate: self.rate,
+            rate: self.rate_pattern,
             limit: self.limit.get(),
             client: self.client,
         })
@@ -138,7 +132,7 @@ struct LabPeer {
 /// The commands and options of this program.
 #[must_use]
 pub fn definitions() -> clap::Command {
-    Arguments::command()
+    command_line(Arguments::command())
 }
 
 /// Executes the command line of this process.
@@ -147,7 +141,9 @@ pub fn main() -> ExitCode {
     if let Some(code) = seekwire_program::generate::asked(definitions) {
         return code;
     }
-    let outcome = match Arguments::parse().command {
+    let matches = definitions().get_matches();
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let outcome = match arguments.command {
         Command::LabPeer(peer) => return crate::peer::main(peer.arguments),
         Command::Bench(options) => options.parsed().and_then(|bench| bench::run(&bench)),
         Command::Demo(options) => crate::demo::run(&crate::demo::DemoOptions {

@@ -15,7 +15,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use seekwire::SeekStream;
 use seekwire_endpoint::seek_threshold;
-
+use seekwire_program::command_line::is_standard_output;
 use seekwire_transport::buffer::Buffer;
 
 use crate::progress::Progress;
@@ -38,20 +38,24 @@ pub struct Calibration {
     pub switch: u32,
     /// Receiver's processor time per message in microseconds, medians: in bulk, and in place.
     pub sizes: Vec<(usize, f64, f64)>,
-    /// Where it was written.
-    pub path: PathBuf,
+    /// Where it was written, if it was.
+    pub path: Option<PathBuf>,
 }
 
-/// Measures, and writes the result where every process of this user finds it.
+/// Measures, and writes the result to a file, or where every process of this user finds it. If the
+/// file stands for standard output, the result is only returned.
 ///
 /// # Errors
 ///
 /// If no sockets can be created, or the file cannot be written.
 pub fn calibrate(file: Option<&Path>) -> Result<Calibration> {
     let path = match file {
-        Some(file) => file.to_owned(),
-        None => seek_threshold::path()
-            .context("neither XDG_CACHE_HOME nor HOME says where to keep the result")?,
+        Some(file) if is_standard_output(file) => None,
+        Some(file) => Some(file.to_owned()),
+        None => Some(
+            seek_threshold::path()
+                .context("neither XDG_CACHE_HOME nor HOME says where to keep the result")?,
+        ),
     };
     // Sender and receiver share a processor, as in the experiments: copies and system calls are
     // compared, not the path from cache to cache.
@@ -64,7 +68,7 @@ pub fn calibrate(file: Option<&Path>) -> Result<Calibration> {
     result
 }
 
-fn compare(path: PathBuf) -> Result<Calibration> {
+fn compare(path: Option<PathBuf>) -> Result<Calibration> {
     let progress = Progress::new("calibrate");
     progress.expect(ROUNDS * SIZES.len());
     let mut times = vec![[Vec::new(), Vec::new()]; SIZES.len()];
@@ -89,8 +93,10 @@ fn compare(path: PathBuf) -> Result<Calibration> {
         .collect();
     let switch = switch(&sizes);
     seek_threshold::set_seek_switch(switch);
-    seek_threshold::store(&path, switch)
-        .with_context(|| format!("{} cannot be written", path.display()))?;
+    if let Some(path) = &path {
+        seek_threshold::store(path, switch)
+            .with_context(|| format!("{} cannot be written", path.display()))?;
+    }
     Ok(Calibration { switch, sizes, path })
 }
 

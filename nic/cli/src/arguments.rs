@@ -7,18 +7,12 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use seekwire_gauge::Test;
 use seekwire_nic::{Profile, Setting, Store};
+use seekwire_program::command_line;
 use seekwire_tune::Goal;
 use seekwire_values::{Address, Size, Time};
 
 /// The part of the command `seekwire` for network interfaces
 #[derive(Debug, Parser)]
-#[command(
-    name = "seekwire",
-    bin_name = "seekwire",
-    version,
-    propagate_version = false,
-    max_term_width = 100
-)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -73,8 +67,7 @@ pub(crate) struct NicShow {
     #[arg(value_name = "IFACE")]
     pub(crate) interface: Option<String>,
 
-    /// Print JSON, as described below
-    #[arg(long)]
+    #[arg(long, help = command_line::JSON)]
     pub(crate) json: bool,
 
     #[command(flatten)]
@@ -159,8 +152,7 @@ pub(crate) struct NicApply {
     #[arg(long, conflicts_with_all = ["hold", "command"])]
     pub(crate) dry_run: bool,
 
-    /// Print JSON, as described below
-    #[arg(long)]
+    #[arg(long, help = command_line::JSON)]
     pub(crate) json: bool,
 
     /// Keep the settings until interrupted, then put back what was found
@@ -200,8 +192,7 @@ pub(crate) struct NicRestore {
     #[arg(value_name = "IFACE")]
     pub(crate) interface: String,
 
-    /// Print JSON, as described below
-    #[arg(long)]
+    #[arg(long, help = command_line::JSON)]
     pub(crate) json: bool,
 
     #[command(flatten)]
@@ -310,7 +301,7 @@ pub(crate) struct NicTune {
     #[arg(long)]
     pub(crate) apply: bool,
 
-    /// Write what makes the settings last to a new file, instead of printing it
+    /// Write what makes the settings last to a new file; - prints it, as without this option
     ///
     /// If the name ends in `.link`, this is a systemd.link(5) file, else a shell script of
     /// ethtool(8) commands. If the interface has a file of its own already, such as netplan's, a
@@ -324,8 +315,7 @@ pub(crate) struct NicTune {
     #[arg(long, conflicts_with_all = ["apply", "lasting"])]
     pub(crate) dry_run: bool,
 
-    /// Print JSON, as described below
-    #[arg(long)]
+    #[arg(long, help = command_line::JSON)]
     pub(crate) json: bool,
 
     /// Also change an interface that carries the default route
@@ -363,8 +353,7 @@ pub(crate) struct NicServe {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) clients: u16,
 
-    /// Print no events
-    #[arg(long)]
+    #[arg(long, short, help = command_line::QUIET)]
     pub(crate) quiet: bool,
 }
 

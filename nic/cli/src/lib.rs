@@ -26,8 +26,9 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches};
 use seekwire_nic::{Error, Interface, Kernel, Plan, Report, Session, Terms};
+use seekwire_program::command_line::command_line;
 use seekwire_program::standard;
 
 use crate::arguments::{Arguments, Command, Nic, NicApply, NicRestore};
@@ -35,7 +36,7 @@ use crate::arguments::{Arguments, Command, Nic, NicApply, NicRestore};
 /// The commands and options of this program.
 #[must_use]
 pub fn definitions() -> clap::Command {
-    Arguments::command()
+    command_line(Arguments::command())
 }
 
 /// Runs the command that the arguments of this process name.
@@ -44,7 +45,9 @@ pub fn main() -> ExitCode {
     if let Some(code) = seekwire_program::generate::asked(definitions) {
         return code;
     }
-    seekwire_program::finish(match Arguments::parse().command {
+    let matches = definitions().get_matches();
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    seekwire_program::finish(match arguments.command {
         Command::Nic(command) => nic(&command),
         Command::Left(state) => unrestored::tell(&state.store()).map(|()| ExitCode::SUCCESS),
     })

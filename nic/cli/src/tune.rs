@@ -10,6 +10,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use rustix::fs::{Access, AtFlags, CWD};
 use seekwire_gauge::Client;
 use seekwire_nic::{Kernel, Plan, Report, Session, Setting, Store, Terms};
+use seekwire_program::command_line::is_standard_output;
 use seekwire_program::standard;
 use seekwire_tune::{LinkFile, Progress, SearchOptions, SearchResult};
 use serde::Serialize;
@@ -28,10 +29,9 @@ pub(crate) fn tune(options: &NicTune) -> Result<ExitCode> {
     if options.dry_run {
         return foresee(options, &now);
     }
-    let lasting = match &options.lasting {
-        Some(file) => Some(output_path(file, LinkFile::of(&now).as_ref())?),
-        None => None,
-    };
+    let file = options.lasting.as_deref().filter(|file| !is_standard_output(file));
+    let beside = || LinkFile::of(&now);
+    let lasting = file.map(|file| output_path(file, beside().as_ref())).transpose()?;
     let peer = peer(&mut kernel, options, &name)?;
     let mut client = Client::connect(peer)?;
 

@@ -16,13 +16,6 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 /// The part of the command `seekwire` for whole-slide images
 #[derive(Debug, Parser)]
-#[command(
-    name = "seekwire",
-    bin_name = "seekwire",
-    version,
-    propagate_version = false,
-    max_term_width = 100
-)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -58,25 +51,25 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Addresses:
-  /                                       gallery; /slides.json is the same for programs
-  /slides/ID                              viewer
-  /slides/ID/properties.json              size, levels, microns per pixel, metadata of the file
-  /slides/ID/label.jpg                    an associated image: label, macro
-  /slides/ID/thumbnail.jpg?width=N        the slide with at most N pixels along a side
+  /                                  gallery; for programs, /slides.json
+  /slides/ID                         viewer
+  /slides/ID/properties.json         size, levels, microns per pixel, metadata
+  /slides/ID/label.jpg               an associated image: label, macro
+  /slides/ID/thumbnail.jpg?width=N   the slide, at most N pixels along a side
   /slides/ID/annotations.json?bbox=L,T,R,B&zoom=Z
-                                          annotations in a view, as GeoJSON
-  /ID.dzi                                 Deep Zoom: descriptor
-  /ID_files/LEVEL/COLUMN_ROW.jpg          Deep Zoom: tile; also .png and .webp
-  /iiif/3/ID/info.json                    IIIF Image API 3.0, level 2; /iiif/2 is version 2.1
-  /iiif/3/ID/full/max/0/default.jpg       an image; region, size, rotation, quality.format
-  /dicomweb/studies                       DICOMweb for slides in DICOM: WADO-RS and QIDO-RS
-  /status                                 workers, distribution of work, guarantees
-  /healthz                                \"ok\", for health checks
-  /metrics                                counters, for Prometheus
+                                     annotations in a view, as GeoJSON
+  /ID.dzi                            Deep Zoom: descriptor
+  /ID_files/LEVEL/COLUMN_ROW.jpg     Deep Zoom: tile; also .png and .webp
+  /iiif/3/ID/info.json               IIIF Image API 3.0, level 2; /iiif/2 is 2.1
+  /iiif/3/ID/full/max/0/default.jpg  an image; region, size, rotation, format
+  /dicomweb/studies                  slides in DICOM: WADO-RS and QIDO-RS
+  /status                            workers, distribution of work, guarantees
+  /healthz                           \"ok\", for health checks
+  /metrics                           counters, for Prometheus
 
-  Images of slides with a colour profile are converted to sRGB. With ?icc=embed they have the
-  stored colours and the profile, with ?icc=raw only the stored colours. Only in these two cases
-  can stored tiles be sent unchanged.
+  Images of slides with a colour profile are converted to sRGB. With ?icc=embed
+  they have the stored colours and the profile, with ?icc=raw only the stored
+  colours. Only in these two cases can stored tiles be sent unchanged.
 
 Environment:
   SEEKWIRE_SLIDES_TOKEN=TOKEN  the token, instead of --token-file
@@ -84,21 +77,24 @@ Environment:
                                the secret, instead of --worker-secret
   SEEKWIRE_DEMO_SLIDE=FILE     the slide for --demo
   AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN
-                               keys for s3://BUCKET/KEY; if not set, keys of a profile or a role
-                               are used, and without these, requests are not signed
-  AWS_PROFILE                  the profile in ~/.aws/credentials and ~/.aws/config to use
+                               keys for s3://BUCKET/KEY; if not set, keys of a
+                               profile or a role are used, and without these,
+                               requests are not signed
+  AWS_PROFILE                  the profile in ~/.aws/credentials and
+                               ~/.aws/config to use
   AWS_REGION, AWS_ENDPOINT_URL where the buckets are [default: us-east-1 of AWS]
-  SSL_CERT_FILE=FILE           authorities to trust for https:// instead of the system's
+  SSL_CERT_FILE=FILE           authorities to trust for https:// instead of the
+                               system's
 
 Signals:
-  SIGTERM, SIGINT  accept no new requests, answer pending ones, and exit; a second signal exits at
-                   once
+  SIGTERM, SIGINT  accept no new requests, answer pending ones, and exit; a
+                   second signal exits at once
   SIGHUP           reload the certificate and its key, if there is one
 
 Exit status:
   0  ended by a signal
-  1  a location does not exist, the address cannot be listened on, or the file of a token, secret
-     or certificate cannot be used
+  1  a location does not exist, the address cannot be listened on, or the file
+     of a token, secret, certificate or log cannot be used
   2  invalid arguments
 
 Examples:
@@ -323,15 +319,16 @@ pub(crate) enum Action {
 /// other associated images; any other address gives access only to itself.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-The signature is an HMAC-SHA256 with the secret as key, in hexadecimal digits, over the word
-`address`, a line feed, and the address from its first slash on, up to but excluding &signature=.
-Any program that has the secret can make one; the server stores nothing. Changing the secret
-invalidates all signed addresses.
+The signature is an HMAC-SHA256 with the secret as key, in hexadecimal digits,
+over the word `address`, a line feed, and the address from its first slash on,
+up to but excluding &signature=. Any program that has the secret can make one;
+the server stores nothing. Changing the secret invalidates all signed addresses.
 
 Examples:
   openssl rand -hex 32 > secret
   seekwire slides /data/slides --secret-file secret
-  seekwire slides sign --secret-file secret --valid 7d https://slides.example/slides/case-7.svs")]
+  seekwire slides sign --secret-file secret --valid 7d \\
+      https://slides.example/slides/case-7.svs")]
 pub(crate) struct Sign {
     /// Addresses as browsers send them, complete or from the first slash on
     #[arg(value_name = "ADDRESS", required = true, value_hint = ValueHint::Url)]
@@ -393,7 +390,8 @@ Examples:
   openssl rand -hex 32 > secret
   seekwire slides /data/slides --workers 10.0.0.1:7000 --worker-secret secret
   seekwire slides worker 10.0.0.1:7000 --worker-secret secret
-  mpiexec -n 1 seekwire slides /data/slides --workers node1:0 : -n 4 seekwire slides worker")]
+  mpiexec -n 1 seekwire slides /data/slides --workers node1:0 : \\
+      -n 4 seekwire slides worker")]
 pub(crate) struct Worker {
     /// Address of the server for workers, as its --workers; not needed in a job with it
     #[arg(value_name = "HOST:PORT")]

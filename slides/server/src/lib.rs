@@ -54,6 +54,7 @@ mod workers;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
+use seekwire_program::command_line::command_line;
 
 use crate::arguments::{Action, Arguments, Command};
 
@@ -64,7 +65,7 @@ pub use web::tls::TlsFiles as CertificateFiles;
 /// The commands and options of this program.
 #[must_use]
 pub fn definitions() -> clap::Command {
-    Arguments::command()
+    command_line(Arguments::command())
 }
 
 /// Runs the command given by the arguments of this process.

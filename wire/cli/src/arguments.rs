@@ -23,7 +23,7 @@ pub(crate) use vm::{
 /// memory. The program keeps a real, connected TCP socket of the kernel. A peer without Seekwire
 /// sees plain TCP.
 #[derive(Debug, Parser)]
-#[command(name = "seekwire", version, propagate_version = false, max_term_width = 100, after_long_help = FILES)]
+#[command(after_long_help = FILES)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -40,9 +40,9 @@ Environment:
                            error, warn, info, debug or trace. Either may be left
                            out: the default is stderr:info. If the file name
                            contains a colon, add the level
-  SEEKWIRE_STATS=FILE      write counters as JSON when a program ends; %p becomes
-                           the process id. An existing directory gets one file
-                           for each process
+  SEEKWIRE_STATS=FILE      write counters as JSON when a program ends; %p
+                           becomes the process id. An existing directory gets
+                           one file for each process
   SEEKWIRE_SUMMARY=DIR     also write counters there; `seekwire run --summary`
                            sets it
   SEEKWIRE_SPIN_US=TIME    spin at most this long before sleeping, at most 1s;
@@ -52,20 +52,20 @@ Environment:
                            1000000000; 0 is like 1. Default: 8 calls or 65536
                            bytes, whichever comes first
   SEEKWIRE_SEGMENT_SIZE=SIZE
-                           size of a segment of shared memory: a multiple of 4096
-                           bytes, at most 1M
-  SEEKWIRE_SEGMENTS=N      number of segments for each direction of a connection:
-                           a power of two from 8 to 1024. The memory of one
-                           direction must be smaller than 256 MiB
+                           size of a segment of shared memory: a multiple of
+                           4096 bytes, at most 1M
+  SEEKWIRE_SEGMENTS=N      number of segments for each direction of a
+                           connection: a power of two from 8 to 1024. The memory
+                           of one direction must be smaller than 256 MiB
   SEEKWIRE_SEEK_MEMORY=SIZE
-                           keep at most this much of a stream that arrived before
-                           the bytes that a program seeks; default 64M, at most
-                           1T
+                           keep at most this much of a stream that arrived
+                           before the bytes that a program seeks; default 64M,
+                           at most 1T
   SEEKWIRE_SEEK_SWITCH=SIZE
                            move messages to that memory in bulk while they are
                            smaller than this on average
-  SEEKWIRE_SEEK_WAY=WAY    try this way first to take bytes out of the middle of a
-                           TCP stream: module, peek or drain
+  SEEKWIRE_SEEK_WAY=WAY    try this way first to take bytes out of the middle of
+                           a TCP stream: module, peek or drain
   SEEKWIRE_SECCOMP=N       accelerate programs that start under at most N system
                            call filters (seccomp), because these filters are
                            known to allow the library's calls. `seekwire run`
@@ -189,9 +189,21 @@ pub(crate) struct RunArguments {
 /// are counted once a connection has passed the threshold (SEEKWIRE_THRESHOLD). Until then the line
 /// shows a dash.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+JSON:
+  an array with one object for each connection:
+    pid, program    the process; pid is null in a pid namespace not seen here
+    local, peer     the ends, as ADDRESS:PORT
+    tx, rx          the carrier of the next byte sent and received: tcp, ring
+    bytes           {tx_tcp, tx_ring, rx_tcp, rx_ring} so far; null before the
+                    threshold
+    reason          null, or why a direction is on TCP
+    link            null, or the link to the machine that has the peer's address
+    bytes_per_second
+                    {tx, rx} since the last time, with --watch
+  With --watch, one such line each time")]
 pub(crate) struct StatusArguments {
-    /// Print JSON: an array with one object for each connection; bytes are exact numbers
-    #[arg(long)]
+    #[arg(long, help = command_line::JSON)]
     pub(crate) json: bool,
 
     /// Redraw after each TIME until interrupted, with the bytes per second in between
@@ -225,12 +237,15 @@ pub(crate) struct Reasons {
 /// (`seekwire vm`), what keeps connections from them. Each line says ok, warn (it works, but not as
 /// well as it could) or fail.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Exit status:\n  0  programs can be accelerated here\n  1  a line says fail"
-)]
+#[command(after_help = "\
+JSON:
+  an array of {check, verdict, found, advice}
+
+Exit status:
+  0  programs can be accelerated here
+  1  a line says fail")]
 pub(crate) struct DoctorArguments {
-    /// Print JSON: an array of {check, verdict, found, advice}
-    #[arg(long)]
+    #[arg(long, help = command_line::JSON)]
     pub(crate) json: bool,
 
     /// Check this directory, not the SEEKWIRE_DIR of this environment

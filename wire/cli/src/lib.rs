@@ -35,11 +35,12 @@ use std::process::ExitCode;
 
 use arguments::{Arguments, Command, Probe};
 use clap::{CommandFactory, FromArgMatches, Parser};
+use seekwire_program::command_line::command_line;
 
 /// The commands and options; for separate programs, their names and purposes.
 #[must_use]
 pub fn definitions() -> clap::Command {
-    Arguments::command().subcommands(external_commands::definitions())
+    command_line(Arguments::command().subcommands(external_commands::definitions()))
 }
 
 /// Runs the command in the arguments of this process.

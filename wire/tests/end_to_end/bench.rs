@@ -47,7 +47,8 @@ impl Site {
 fn a_server_and_a_client_are_compared() {
     let site = Site::new();
     let client = ["curl", "-sS", "-o", "/dev/null", "-w", "speed %{speed_download}\n", &site.url()];
-    let finished = site.bench(&["--server", &site.server(), "--rate", "speed ([0-9]+)"], &client);
+    let finished =
+        site.bench(&["--server", &site.server(), "--rate-pattern", "speed ([0-9]+)"], &client);
     let said = finished.success();
     let begins: Vec<&str> =
         said.lines().map(|line| line.split("  ").next().unwrap_or_default()).collect();
@@ -67,10 +68,10 @@ fn what_fails_is_explained() {
     };
     failed(&["--server", "false"], &["true"], "the server false ended before it was ready");
     failed(&["--server", &server], &["false"], "the client false failed (exit status: 1)");
-    let options = ["--server", &server, "--rate", "speed (.*)"];
+    let options = ["--server", &server, "--rate-pattern", "speed (.*)"];
     failed(
         &options,
         &["echo", "no rate"],
-        "--rate matches nothing in the client's output: no rate",
+        "--rate-pattern matches nothing in the client's output: no rate",
     );
 }

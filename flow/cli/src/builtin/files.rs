@@ -73,7 +73,7 @@ pub(super) fn read(options: &mut OptionTable<'_>) -> Result<BuiltFilter, Fault> 
 
 pub(super) fn write(options: &mut OptionTable<'_>) -> Result<BuiltFilter, Fault> {
     let at = options.location("path");
-    let path = path(options)?;
+    let path = path(options)?.filter(|path| path != "-");
     let unknown = path.as_deref().and_then(|path| {
         let mut names = path.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0));
         names.find(|name| !["", "name", "block"].contains(name))

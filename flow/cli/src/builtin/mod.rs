@@ -59,8 +59,9 @@ const FILTERS: &[BuiltinFilter] = &[
         about: "sink: writes blocks to a file, to a file for each block, or to standard output",
         options: &[(
             "path",
-            "file; {} becomes the number of the unit, from 0 on, {name} the name of its argument \
-             without directories and suffix, {block} the number of the block (default: standard output)",
+            "file; - is standard output (default); {} becomes the number of the unit, from 0 on, \
+             {name} the name of its argument without directories and suffix, {block} the number of \
+             the block",
         )],
         build: files::write,
     },

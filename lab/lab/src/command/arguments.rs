@@ -12,13 +12,6 @@ pub(super) const ALL: &str = "all";
 
 /// The part of the command `seekwire` for the laboratory
 #[derive(Debug, Parser)]
-#[command(
-    name = "seekwire",
-    bin_name = "seekwire",
-    version,
-    propagate_version = false,
-    max_term_width = 100
-)]
 pub(super) struct Arguments {
     #[command(subcommand)]
     pub(super) command: Command,
@@ -48,7 +41,7 @@ Files:
   $XDG_CACHE_HOME/seekwire/tuning, else ~/.cache/seekwire/tuning; the variable
   SEEKWIRE_SEEK_SWITCH overrides it")]
 pub(super) struct Calibrate {
-    /// Write the result to this file instead
+    /// Write the result to this file instead; - only prints it
     #[arg(long, value_name = "FILE")]
     pub(super) file: Option<PathBuf>,
 }
@@ -208,7 +201,8 @@ pub(super) struct LabRun {
 Examples:
   seekwire lab run all --quick
   seekwire lab report out/lab --out site
-  seekwire lab report lab/measurements --markdown README.md BENCHMARKING.md lab/experiments")]
+  seekwire lab report lab/measurements \\
+      --markdown README.md BENCHMARKING.md lab/experiments")]
 pub(super) struct LabReport {
     /// Directory of the results: the DIR of `seekwire lab run --out`
     #[arg(value_name = "DIR", default_value = "out/lab")]

@@ -3,6 +3,8 @@
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 
+use seekwire_program::command_line::WIDTH;
+
 use super::arguments::ALL;
 use crate::experiments;
 
@@ -40,8 +42,10 @@ pub(super) fn help(run: &Command, experiment: &str) -> String {
     if own.is_empty() {
         return String::new();
     }
-    let shown =
-        Command::new("run").disable_help_flag(true).max_term_width(100).help_template("{all-args}");
+    let shown = Command::new("run")
+        .disable_help_flag(true)
+        .max_term_width(WIDTH)
+        .help_template("{all-args}");
     shown.args(own).render_long_help().to_string()
 }
 

@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use arguments::{ALL, Arguments, Command};
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _};
+use seekwire_program::command_line::{self, command_line};
 use seekwire_program::{standard, table};
 use seekwire_values::{Address, Size};
 
@@ -19,8 +20,8 @@ use crate::text;
 /// The commands and options of this program.
 #[must_use]
 pub fn definitions() -> clap::Command {
-    Arguments::command()
-        .mut_subcommand("lab", |lab| lab.mut_subcommand("run", experiment_options::under_headings))
+    let run = |lab: clap::Command| lab.mut_subcommand("run", experiment_options::under_headings);
+    command_line(Arguments::command().mut_subcommand("lab", run))
 }
 
 /// Executes the command line of this process.
@@ -71,11 +72,12 @@ fn calibrate(options: &arguments::Calibrate) -> Result<ExitCode> {
     for (size, bulk, in_place) in &calibration.sizes {
         writeln!(out, "{size:>10} {bulk:>10.3} {in_place:>10.3}")?;
     }
+    let path = calibration.path.map(|path| format!("; written to {}", path.display()));
     writeln!(
         out,
-        "take messages in place from {} bytes on; written to {}",
+        "take messages in place from {} bytes on{}",
         calibration.switch,
-        calibration.path.display()
+        path.unwrap_or_default()
     )?;
     Ok(ExitCode::SUCCESS)
 }
@@ -91,6 +93,9 @@ fn lab(command: &arguments::Lab) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Columns for the name of an experiment.
+const NAME: usize = 16;
+
 fn list() -> Result<()> {
     let mut out = standard::output()?.lock();
     for experiment in crate::experiments() {
@@ -100,9 +105,9 @@ fn list() -> Result<()> {
         let unavailable = experiment.unavailable(&crate::Options::default());
         let unavailable = unavailable.map(|why| format!("Cannot run here: {why}"));
         let about = [experiment.file().question.clone(), takes].into_iter().chain(unavailable);
-        let lines = about.flat_map(|text| table::wrap(&text, 84));
+        let lines = about.flat_map(|text| table::wrap(&text, command_line::WIDTH - NAME));
         for (index, line) in lines.enumerate() {
-            writeln!(out, "{:<14}  {line}", if index == 0 { name } else { "" })?;
+            writeln!(out, "{:<NAME$}{line}", if index == 0 { name } else { "" })?;
         }
     }
     writeln!(out, "\n`seekwire lab show NAME` describes what an experiment measures, and how.")?;
@@ -121,7 +126,7 @@ fn show(options: &arguments::LabShow) -> Result<()> {
             writeln!(out)?;
         }
         writeln!(out, "{}: {}\n", experiment.name(), experiment.file().question)?;
-        for line in table::wrap(&experiment.file().about, 100) {
+        for line in table::wrap(&experiment.file().about, command_line::WIDTH) {
             writeln!(out, "{line}")?;
         }
         let time = |quick| text::minutes(experiment.file().seconds.of(quick));

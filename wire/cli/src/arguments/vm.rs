@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use seekwire_program::command_line;
 use seekwire_values::{Size, Time};
 
 use crate::vm::size;
@@ -377,8 +378,7 @@ Exit status:
   0  all was shown
   1  the map is not well formed")]
 pub(crate) struct VmStatus {
-    /// Print JSON, as described below
-    #[arg(long)]
+    #[arg(long, help = command_line::JSON)]
     pub(crate) json: bool,
 }
 
