@@ -183,11 +183,11 @@ pub(crate) struct RunArguments {
 
 /// List the live connections of your accelerated programs
 ///
-/// Prints one line for each TCP connection of your processes that have the library loaded. The line
-/// says what carries each direction now, how many bytes went by TCP and through shared memory
-/// (ring) so far, and why a connection is not accelerated, which `seekwire reasons` explains. Bytes
-/// are counted once a connection has passed the threshold (SEEKWIRE_THRESHOLD). Until then the line
-/// shows a dash.
+/// Prints an entry for each TCP connection of your processes that have the library loaded. It says
+/// what carries each direction now, how many bytes went by TCP and through shared memory (ring) so
+/// far, and why a connection is not accelerated, which `seekwire reasons` explains. Bytes are
+/// counted once a connection has passed the threshold (SEEKWIRE_THRESHOLD). Until then the entry
+/// has dashes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 JSON:

@@ -9,7 +9,7 @@ use seekwire_program::table;
 const PAGE: &str = include_str!("../../docs/reasons.md");
 
 const INTRODUCTION: &str = "\
-These are the reasons that `seekwire status` prints under WHY NOT, that the summary of `seekwire run` \
+These are the reasons that `seekwire status` prints after WHY NOT, that the summary of `seekwire run` \
 counts, and that the log names. Each end of a connection has its own, so look at both. Where no \
 remedy (->) is named, TCP is right for the connection.";
 

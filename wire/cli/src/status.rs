@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use seekwire_endpoint::config::THRESHOLD_BYTES;
 use seekwire_endpoint::registry::{Registry, RegistryEntry};
 use seekwire_endpoint::{Carrier, Config, Reason};
+use seekwire_program::command_line::WIDTH;
 use seekwire_program::standard;
 use seekwire_program::table::{self, Align};
 use seekwire_transport::sys::socket::namespace;
@@ -66,6 +67,15 @@ impl Row {
     fn wake_channel(&self) -> Option<(SocketAddr, SocketAddr)> {
         let (own, peer) = self.wake_ports?;
         Some((SocketAddr::new(self.local.ip(), own), SocketAddr::new(self.peer.ip(), peer)))
+    }
+
+    /// Why a direction is on TCP, if that is known.
+    fn why_not(&self) -> Option<String> {
+        match &self.reason {
+            Some(reason) => Some(reason.to_string()),
+            None if self.bytes.is_none() && self.tx == Carrier::Tcp => Some(UNKNOWN.to_owned()),
+            None => None,
+        }
     }
 }
 
@@ -285,15 +295,67 @@ fn reason_of(connection: &TcpConnection, namespace: Option<(u64, u64)>) -> Optio
     moved.is_none_or(|moved| moved < THRESHOLD_BYTES).then_some(Reason::BelowThreshold)
 }
 
+/// The table in lines of at most [`WIDTH`] columns: for each connection one with its process and its
+/// ends, one with its carriers and bytes, and more if it uses a link or is on TCP.
 fn render(rows: &[Row]) -> String {
     if rows.is_empty() {
         return "No TCP connections of programs under `seekwire run`.\n".to_owned();
     }
-    const COLUMNS: [(&str, Align); 14] = [
-        ("PID", Align::Right),
+    let [mut heads, counts] = [ends(rows, true), counts(rows)];
+    // Two IPv6 addresses take a line each.
+    let is_wide = heads.lines().any(|line| line.chars().count() > WIDTH);
+    if is_wide {
+        heads = ends(rows, false);
+    }
+    let mut text = String::new();
+    let mut add = |indent: &str, line: &str| {
+        text += indent;
+        text += line;
+        text.push('\n');
+    };
+    let above = [None].into_iter().chain(rows.iter().map(Some));
+    for ((row, head), count) in above.zip(heads.lines()).zip(counts.lines()) {
+        add("", head);
+        if is_wide {
+            add(INDENT, &row.map_or("PEER".to_owned(), |row| row.peer.to_string()));
+        }
+        add(INDENT, count);
+        if let Some(link) = row.and_then(|row| row.link.as_ref()) {
+            add(INDENT, &format!("LINK: {}", table::printable(link)));
+        }
+        if let Some(why) = row.and_then(Row::why_not) {
+            add(INDENT, &format!("WHY NOT: {why}"));
+        }
+    }
+    if rows.iter().any(|row| row.reason.is_some()) {
+        text += "`seekwire reasons` explains what follows WHY NOT.\n";
+    }
+    text
+}
+
+/// Precedes the further lines of a connection.
+const INDENT: &str = "      ";
+
+/// The processes and the ends of the connections, under a header.
+fn ends(rows: &[Row], has_peer: bool) -> String {
+    const COLUMNS: [(&str, Align); 4] = [
+        ("PID", Align::Left),
         ("PROGRAM", Align::Left),
         ("LOCAL", Align::Left),
         ("PEER", Align::Left),
+    ];
+    let shown = COLUMNS.len() - usize::from(!has_peer);
+    let cells = rows.iter().map(|row| {
+        let pid = row.pid.map_or("-".to_owned(), |pid| pid.to_string());
+        let cells = [pid, row.program.clone(), row.local.to_string(), row.peer.to_string()];
+        cells.into_iter().take(shown).collect()
+    });
+    table::layout(&COLUMNS[..shown], &cells.collect::<Vec<_>>())
+}
+
+/// The carriers and the bytes of the connections, under a header.
+fn counts(rows: &[Row]) -> String {
+    const COLUMNS: [(&str, Align); 8] = [
         ("TX", Align::Left),
         ("RX", Align::Left),
         ("TX TCP", Align::Right),
@@ -302,56 +364,24 @@ fn render(rows: &[Row]) -> String {
         ("RX RING", Align::Right),
         ("TX/S", Align::Right),
         ("RX/S", Align::Right),
-        ("LINK", Align::Left),
-        ("WHY NOT", Align::Left),
     ];
+    let has_rates = rows.iter().any(|row| row.bytes_per_second.is_some());
+    let shown = if has_rates { COLUMNS.len() } else { COLUMNS.len() - 2 };
+    let bytes = |count: Option<u64>| count.map_or("-".to_owned(), table::bytes);
     let cells = rows.iter().map(|row| {
-        let rate = |of: fn(&Rates) -> u64| {
-            row.bytes_per_second.as_ref().map_or("-".to_owned(), |rates| table::bytes(of(rates)))
-        };
-        let count = |of: fn(&Bytes) -> u64| {
-            row.bytes.as_ref().map_or("-".to_owned(), |bytes| table::bytes(of(bytes)))
-        };
-        [
-            row.pid.map_or("-".to_owned(), |pid| pid.to_string()),
-            row.program.clone(),
-            row.local.to_string(),
-            row.peer.to_string(),
+        let cells = [
             row.tx.to_string(),
             row.rx.to_string(),
-            count(|bytes| bytes.tx_tcp),
-            count(|bytes| bytes.tx_ring),
-            count(|bytes| bytes.rx_tcp),
-            count(|bytes| bytes.rx_ring),
-            rate(|rates| rates.tx),
-            rate(|rates| rates.rx),
-            row.link.clone().unwrap_or_default(),
-            match &row.reason {
-                Some(reason) => reason.to_string(),
-                None if row.bytes.is_none() && row.tx == Carrier::Tcp => UNKNOWN.to_owned(),
-                None => String::new(),
-            },
-        ]
+            bytes(row.bytes.map(|bytes| bytes.tx_tcp)),
+            bytes(row.bytes.map(|bytes| bytes.tx_ring)),
+            bytes(row.bytes.map(|bytes| bytes.rx_tcp)),
+            bytes(row.bytes.map(|bytes| bytes.rx_ring)),
+            bytes(row.bytes_per_second.map(|rates| rates.tx)),
+            bytes(row.bytes_per_second.map(|rates| rates.rx)),
+        ];
+        cells.into_iter().take(shown).collect()
     });
-    let has_links = rows.iter().any(|row| row.link.is_some());
-    let has_rates = rows.iter().any(|row| row.bytes_per_second.is_some());
-    let is_shown = |title: &str| match title {
-        "LINK" => has_links,
-        "TX/S" | "RX/S" => has_rates,
-        _ => true,
-    };
-    let columns: Vec<_> = COLUMNS.into_iter().filter(|(title, _)| is_shown(title)).collect();
-    let cells: Vec<Vec<String>> = cells
-        .map(|cells: [String; COLUMNS.len()]| {
-            let shown = COLUMNS.iter().zip(cells).filter(|((title, _), _)| is_shown(title));
-            shown.map(|(_, cell)| cell).collect()
-        })
-        .collect();
-    let mut text = table::layout(&columns, &cells);
-    if rows.iter().any(|row| row.reason.is_some()) {
-        text += "`seekwire reasons` explains what is under WHY NOT.\n";
-    }
-    text
+    table::layout(&COLUMNS[..shown], &cells.collect::<Vec<_>>())
 }
 
 impl From<RegistryEntry> for Row {

@@ -45,7 +45,8 @@ test_stress_over_the_link() {
 await_all() {
     local guest deadline=$((SECONDS + 60))
     for guest in 1 2; do
-        until [[ $(on "$guest" seekwire status | grep -c " $1  *$1 .*guests" || true) -eq 20 ]]; do
+        until [[ $(on "$guest" seekwire status --json | tr -d '\n' | sed 's/},{/}\n{/g' |
+            grep -c "\"tx\":\"$1\",\"rx\":\"$1\",.*\"link\":\"guests\"" || true) -eq 20 ]]; do
             [[ $SECONDS -lt $deadline ]] || fail "not all use $1: $(on "$guest" seekwire status)"
         done
     done
