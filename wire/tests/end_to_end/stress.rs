@@ -7,8 +7,8 @@ in_every_mode!(random_bytes_by_random_calls);
 
 const ROUNDS: usize = 12;
 const CONNECTIONS: &str = "16";
-/// At most so many bytes go each way on each connection.
-const BYTES: &str = "1000000";
+/// At most so many bytes go each way on each connection: enough that most of them come to the ring.
+const BYTES: &str = "8000000";
 
 fn random_bytes_by_random_calls(stage: &mut Stage) {
     let program = stage.compile("stress.c", "stress", &["-pthread"]);

@@ -419,6 +419,18 @@ static void serve_with_threads(struct end *e)
     finish(e);
 }
 
+/* All ends of this process. */
+static struct end *all;
+static int connections;
+
+/* In a child: no other connection is shared with it, and so kept off the ring. */
+static void close_others(const struct end *e)
+{
+    for (int at = 0; at < connections; at++)
+        if (&all[at] != e && all[at].fd >= 0)
+            close(all[at].fd);
+}
+
 /* The child sends or receives, the parent does the other. */
 static void serve_with_child(struct end *e)
 {
@@ -431,6 +443,8 @@ static void serve_with_child(struct end *e)
     MUST(fcntl(e->fd, F_SETFL, 0));
     pid_t child = fork();
     MUST(child);
+    if (child == 0)
+        close_others(e);
     if ((child == 0) == child_sends)
         send_all(e);
     else
@@ -512,9 +526,10 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     struct sockaddr_in address = address_of(argv[2], accepted ? 0 : atoi(argv[3]));
     char **numbers = argv + (accepted ? 3 : 4);
-    int connections = atoi(numbers[0]), listener = -1;
+    int listener = -1;
+    connections = atoi(numbers[0]);
     uint64_t seed = strtoull(numbers[1], NULL, 10), most = strtoull(numbers[2], NULL, 10);
-    struct end *ends = calloc(connections, sizeof *ends);
+    struct end *ends = all = calloc(connections, sizeof *ends);
     if (accepted) {
         socklen_t size = sizeof address;
         listener = socket(AF_INET, SOCK_STREAM, 0);
