@@ -1,7 +1,7 @@
 //! Hands a socket to a program that knows nothing of the ring, while bytes lie on it.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
@@ -159,20 +159,6 @@ fn a_number_that_was_closed_unseen_does_not_end_what_a_program_goes_on_with() {
         server.connection.was_closed();
         assert_eq!(client.connection.readiness().end, !is_given);
     }
-}
-
-#[test]
-fn an_end_that_is_shut_down_both_ways_is_not_handed_over_without_its_unread_bytes() {
-    let (client, server) = pair();
-    let hand_over = || {
-        let waits = server.connection.hand_over(Reason::FdPassed, Until::NEVER, || ());
-        [waits, server.connection.hand_over_later(Reason::FdPassed, |_| false)]
-    };
-    client.send(b"unread");
-    server.connection.shutdown(Shutdown::Both).unwrap();
-    assert_eq!(hand_over(), [Err(Errno::AGAIN); 2]);
-    assert_eq!(server.recv(10), b"unread");
-    assert_eq!(hand_over(), [Ok(HandedOver::All); 2]);
 }
 
 #[test]

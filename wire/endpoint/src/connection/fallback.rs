@@ -352,8 +352,7 @@ impl Connection {
     /// EBUSY if bytes were taken out of the middle of the unread ones, or moved to library memory,
     /// or if the peer does not take those that this end has to retransmit;
     /// EAGAIN if the peer cannot retransmit the bytes because it is gone, has ended its direction
-    /// or has sent others by TCP, or because this end is shut down both ways: handing the socket
-    /// over would lose bytes. Receive them first.
+    /// or has sent others by TCP: handing the socket over would lose bytes. Receive them first.
     pub fn hand_over(
         &self,
         why: Reason,
@@ -384,7 +383,7 @@ impl Connection {
             })
         } else {
             rx.stop_asking();
-            if data_path.ring.queue.unread() == 0 { Ok(HandedOver::All) } else { Err(Errno::AGAIN) }
+            Ok(HandedOver::All)
         };
         drop(rx);
         // A peer that also hands over has asked before it answered.

@@ -25,8 +25,8 @@ impl Connection {
     ///
     /// # Errors
     /// EBUSY as for [`Connection::hand_over`]; EAGAIN if bytes lie on the ring and the peer's
-    /// direction has ended, or this end is shut down both ways, so that it does not retransmit them;
-    /// or if the process `is_ending` without having closed the socket.
+    /// direction has ended, so that it does not retransmit them; or if the process `is_ending`
+    /// without having closed the socket.
     pub fn hand_over_later(
         &self,
         why: Reason,
@@ -53,7 +53,7 @@ impl Connection {
     ) -> Result<HandedOver, Errno> {
         let q = &data_path.ring.queue;
         let rx = self.rx(data_path)?;
-        let mut answer = Ok(RecallOutcome::Refused);
+        let mut answer = Ok(RecallOutcome::Taken);
         if q.refuses() {
             rx.stop_asking();
         } else {
@@ -75,8 +75,7 @@ impl Connection {
             Ok(RecallOutcome::Taken) => Ok(HandedOver::All),
             Ok(_) if q.unread() == 0 => Ok(HandedOver::All),
             Ok(_)
-                if q.refuses()
-                    || q.peer_is_uncounted()
+                if q.peer_is_uncounted()
                     || q.peer_has_looked_last()
                     || socket::ends(self.fd()).peers
                     || !q.peer_has_holder(|pid| !is_ending(pid)) =>
