@@ -9,11 +9,14 @@ the terminal is closed. Prints everything that appears, then how the program has
 import json
 import os
 import pty
+import signal
 import sys
 
 answers = json.loads(sys.argv[1])
 pid, terminal = pty.fork()
 if pid == 0:
+    # It may be ignored here, as under nohup.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.execvp(sys.argv[2], sys.argv[2:])
 text = ""
 is_open = True
