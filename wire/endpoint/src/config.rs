@@ -99,7 +99,7 @@ impl Config {
         CONFIG.get_or_init(Self::from_env)
     }
 
-    /// The directory for the summary, as long as it is there: a process may outlive the command that
+    /// The directory for the summary, while it exists: a process may outlive the command that
     /// has made it, and then another user can make one with its name.
     #[must_use]
     pub fn summary_directory(&self) -> Option<&Path> {
