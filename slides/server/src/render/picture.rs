@@ -88,6 +88,10 @@ pub(crate) struct FrameCrop {
 }
 
 /// The encoding of an image.
+///
+/// The compiler does not find these uses of a new one: [`Self::of`], the media types in
+/// web/dicomweb/render.rs, the decoder of orders in work.rs, the formats in iiif/info.rs, and the
+/// messages and documents that list "jpg, png or webp".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub(crate) enum ImageFormat {
     Jpeg,
