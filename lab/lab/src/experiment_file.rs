@@ -171,7 +171,7 @@ criterion.above = 1
 
     #[test]
     fn the_rows_that_a_file_names_are_in_the_kept_result() {
-        // Of these there is no kept result yet.
+        // These have no recorded result yet.
         let new = ["set-up", "tiles of five channels, 16 connections"];
         let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../measurements");
         for experiment in experiments() {

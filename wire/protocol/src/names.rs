@@ -97,7 +97,7 @@ reasons! {
     Memory = 6 => "no shared memory",
     /// Out-of-band data was sent or requested.
     OutOfBand = 7 => "out-of-band data",
-    // 8 is free.
+    // 8 was "splice or sendfile". A code is not used again.
     /// The descriptor was passed to another process.
     FdPassed = 9 => "descriptor passed",
     /// A program was started that inherits the socket.
