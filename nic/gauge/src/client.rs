@@ -247,8 +247,9 @@ impl Run<'_> {
             Response::Done(account) => account,
             other => return Err(unexpected(&other)),
         };
-        let span = Span { shortest: ending - marked, longest: marking.elapsed(), sent_before };
-        check(&account, flow, test.kind, &span)?;
+        let bounds =
+            DurationBounds { shortest: ending - marked, longest: marking.elapsed(), sent_before };
+        check(&account, flow, test.kind, &bounds)?;
         let (seconds, bytes) = match test.kind {
             TestKind::Stream => (account.load.seconds, account.since_mark),
             TestKind::RequestResponse | TestKind::StreamBack => {
@@ -287,7 +288,7 @@ impl Run<'_> {
 }
 
 /// Bounds, known at this end, on the duration that the other end measured.
-struct Span {
+struct DurationBounds {
     /// From the end of the mark to the end of the bytes, and from the end of the mark to the end of
     /// the whole exchange.
     shortest: Duration,
@@ -299,7 +300,7 @@ struct Span {
 /// Tolerated difference of two clocks: relative, and absolute in seconds.
 const CLOCKS: (f64, f64) = (0.01, 0.002);
 
-impl Span {
+impl DurationBounds {
     fn holds(&self, seconds: f64) -> bool {
         let slack = |span: Duration| CLOCKS.0 * span.as_secs_f64() + CLOCKS.1;
         seconds >= self.shortest.as_secs_f64() - slack(self.shortest)
@@ -311,13 +312,13 @@ fn check(
     account: &Account,
     flow: &Transfer<'_, Caller<'_>>,
     kind: TestKind,
-    span: &Span,
+    bounds: &DurationBounds,
 ) -> Result<(), Error> {
     // Bytes that were sent after the mark cannot have arrived before it.
-    let is_complete = account.since_mark >= flow.sent().saturating_sub(span.sent_before);
+    let is_complete = account.since_mark >= flow.sent().saturating_sub(bounds.sent_before);
     let is_possible = account.load.is_plausible()
         && account.since_mark <= account.received
-        && (kind != TestKind::Stream || is_complete && span.holds(account.load.seconds));
+        && (kind != TestKind::Stream || is_complete && bounds.holds(account.load.seconds));
     if !is_possible {
         return Err(Error::Protocol("its counters cannot be right".to_owned()));
     }

@@ -349,7 +349,8 @@ fn cut_line(points: &[Point], within: [f32; 4]) -> Vec<Vec<Point>> {
 /// points are not copied. Separate parts are connected along the sides of the box.
 fn cut_area(points: &[Point], [left, top, right, bottom]: [f32; 4], give: &mut dyn FnMut(Point)) {
     let sides = [(0, left, true), (0, right, false), (1, top, true), (1, bottom, false)];
-    let side = |(axis, limit, is_least)| Side { axis, limit, is_least, first: None, last: None };
+    let side =
+        |(axis, limit, is_least)| ClipSide { axis, limit, is_least, first: None, last: None };
     let mut sides = sides.map(side);
     for point in points {
         cut(&mut sides, *point, give);
@@ -358,7 +359,7 @@ fn cut_area(points: &[Point], [left, top, right, bottom]: [f32; 4], give: &mut d
 }
 
 /// A side of the box, and the state of clipping at it.
-struct Side {
+struct ClipSide {
     axis: usize,
     limit: f32,
     is_least: bool,
@@ -366,7 +367,7 @@ struct Side {
     last: Option<Point>,
 }
 
-impl Side {
+impl ClipSide {
     fn is_in(&self, point: Point) -> bool {
         match self.is_least {
             true => point[self.axis] >= self.limit,
@@ -388,7 +389,7 @@ impl Side {
 }
 
 /// Passes a point through the sides.
-fn cut(sides: &mut [Side], point: Point, give: &mut dyn FnMut(Point)) {
+fn cut(sides: &mut [ClipSide], point: Point, give: &mut dyn FnMut(Point)) {
     let Some((side, others)) = sides.split_first_mut() else { return give(point) };
     side.first = side.first.or(Some(point));
     let before = side.last.replace(point);
@@ -401,7 +402,7 @@ fn cut(sides: &mut [Side], point: Point, give: &mut dyn FnMut(Point)) {
 }
 
 /// Passes the line from the last point to the first through the sides.
-fn close(sides: &mut [Side], give: &mut dyn FnMut(Point)) {
+fn close(sides: &mut [ClipSide], give: &mut dyn FnMut(Point)) {
     let Some((side, others)) = sides.split_first_mut() else { return };
     let line = side.last.zip(side.first);
     if let Some(border) = line.and_then(|(last, first)| side.border(last, first)) {

@@ -33,9 +33,9 @@ struct Entry<T> {
     /// `None`: the entry is free.
     value: Option<T>,
     /// Its neighbours in the order of all.
-    all: Links,
+    all: Neighbors,
     /// Its neighbours among those of the same key.
-    chain: Links,
+    chain: Neighbors,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ struct Ends {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Links {
+struct Neighbors {
     before: u32,
     after: u32,
 }
@@ -58,27 +58,27 @@ impl Ends {
         self,
         entries: &[Entry<T>],
         number: u64,
-        links: impl Fn(&Entry<T>) -> Links,
-    ) -> Links {
+        links: impl Fn(&Entry<T>) -> Neighbors,
+    ) -> Neighbors {
         if entries.get(self.last as usize).is_none_or(|last| last.number < number) {
-            return Links { before: self.last, after: NONE };
+            return Neighbors { before: self.last, after: NONE };
         }
         let mut after = self.first;
         while let Some(entry) = entries.get(after as usize).filter(|entry| entry.number < number) {
             after = links(entry).after;
         }
         let before = entries.get(after as usize).map_or(NONE, |entry| links(entry).before);
-        Links { before, after }
+        Neighbors { before, after }
     }
 
     /// Makes `next` follow `at.before`, and `previous` precede `at.after`.
     fn join<T>(
         &mut self,
         entries: &mut [Entry<T>],
-        at: Links,
+        at: Neighbors,
         next: u32,
         previous: u32,
-        links: impl Fn(&mut Entry<T>) -> &mut Links,
+        links: impl Fn(&mut Entry<T>) -> &mut Neighbors,
     ) {
         match entries.get_mut(at.before as usize) {
             Some(before) => links(before).after = next,
@@ -138,7 +138,7 @@ impl<T> Queue<T> {
         let (number, key, in_all, in_chain) = (entry.number, entry.key, entry.all, entry.chain);
         all.join(entries, in_all, in_all.after, in_all.before, |entry| &mut entry.all);
         if let hash_map::Entry::Occupied(mut chain) = chains.entry(key) {
-            let Links { before, after } = in_chain;
+            let Neighbors { before, after } = in_chain;
             chain.get_mut().join(entries, in_chain, after, before, |entry| &mut entry.chain);
             if chain.get().first == NONE {
                 chain.remove();

@@ -109,7 +109,7 @@ impl Experiment for Updates {
 }
 
 /// A rate that was held, and the latency of 95 % of the partial updates then, µs.
-type Held = (u64, f64);
+type HeldRate = (u64, f64);
 
 /// `None`: the rate was not held.
 fn measure(
@@ -117,13 +117,16 @@ fn measure(
     rate: u64,
     seconds: f64,
     compute: Compute,
-) -> Result<Option<Held>> {
+) -> Result<Option<HeldRate>> {
     let result = loaded.run(rate as f64, seconds, compute)?;
     Ok(result.is_held.then_some((rate, 1e3 * result.p95)))
 }
 
 /// All rates that are held, from the lowest up to the first one that is not.
-fn climb(rates: &[u64], mut measure: impl FnMut(u64) -> Result<Option<Held>>) -> Result<Vec<Held>> {
+fn climb(
+    rates: &[u64],
+    mut measure: impl FnMut(u64) -> Result<Option<HeldRate>>,
+) -> Result<Vec<HeldRate>> {
     let mut all = Vec::new();
     for &rate in rates {
         match measure(rate)? {
@@ -134,7 +137,7 @@ fn climb(rates: &[u64], mut measure: impl FnMut(u64) -> Result<Option<Held>>) ->
     Ok(all)
 }
 
-fn best(held: &[Held], limit_us: u64) -> f64 {
+fn best(held: &[HeldRate], limit_us: u64) -> f64 {
     let within = held.iter().filter(|(_, latency)| *latency <= limit_us as f64);
     within.map(|(rate, _)| *rate).max().unwrap_or(0) as f64
 }

@@ -36,7 +36,7 @@ pub(super) struct Vm;
 
 /// The tests and sizes of a run.
 #[derive(Clone, Debug)]
-struct Plan {
+struct Workload {
     /// Duration of a test.
     time: Duration,
     sizes: Vec<u64>,
@@ -51,7 +51,7 @@ struct Plan {
     xen: Vec<u64>,
 }
 
-impl Plan {
+impl Workload {
     /// Where processors are emulated, it takes longer until a connection has moved to the region.
     fn of(quick: bool, is_emulated: bool) -> Self {
         let slower = if is_emulated { 4 } else { 1 };
@@ -128,24 +128,24 @@ impl Experiment for Vm {
 
         // Without these nothing can be compared.
         let (image, bed) = start(context, GuestKind::Machines, &contents)?;
-        let plan = Plan::of(context.quick(), bed.guests.setting.is_emulated);
+        let workload = Workload::of(context.quick(), bed.guests.setting.is_emulated);
         let setting = bed.guests.setting.clone();
-        let mut samples = machines(context, &plan, rounds, bed)?;
-        samples.0.extend(instructions(context, &plan, &image)?.0);
+        let mut samples = machines(context, &workload, rounds, bed)?;
+        samples.0.extend(instructions(context, &workload, &image)?.0);
         drop(image);
-        let (of_xen, setting_of_xen) = xen(context, &plan, rounds, &contents)?;
+        let (of_xen, setting_of_xen) = xen(context, &workload, rounds, &contents)?;
         samples.0.extend(of_xen.0);
 
         let mut parameters = context.parameters(rounds);
         let mut set = |name: &str, value: Value| drop(parameters.insert(name.to_owned(), value));
         // Programs in guests inherit none of this host's.
         set("environment", Value::Object(Default::default()));
-        set("milliseconds per test", (plan.time.as_millis() as u64).into());
-        set("iperf3 seconds", plan.iperf3_seconds.into());
-        set("sizes", plan.sizes.into());
-        set("sizes between domains of Xen", plan.xen.into());
-        set("ring sizes", plan.rings.into());
-        set("pairs", plan.pairs.into());
+        set("milliseconds per test", (workload.time.as_millis() as u64).into());
+        set("iperf3 seconds", workload.iperf3_seconds.into());
+        set("sizes", workload.sizes.into());
+        set("sizes between domains of Xen", workload.xen.into());
+        set("ring sizes", workload.rings.into());
+        set("pairs", workload.pairs.into());
         for (kind, setting) in KINDS.into_iter().zip([Some(setting), setting_of_xen]) {
             for (what, value) in setting.iter().flat_map(settings) {
                 set(&case(kind, what), value.into());
@@ -335,31 +335,36 @@ fn start(
 }
 
 /// Between two virtual machines.
-fn machines(context: &Context<'_>, plan: &Plan, rounds: usize, bed: Bed) -> Result<Samples> {
-    let tests = sweep(&[Operation::Pingpong, Operation::Bandwidth], &plan.sizes, plan.time);
-    let bulk = plan.test(Operation::Bandwidth, BULK);
+fn machines(
+    context: &Context<'_>,
+    workload: &Workload,
+    rounds: usize,
+    bed: Bed,
+) -> Result<Samples> {
+    let tests = sweep(&[Operation::Pingpong, Operation::Bandwidth], &workload.sizes, workload.time);
+    let bulk = workload.test(Operation::Bandwidth, BULK);
     let mut groups = vec![bed.messages(&tests, Guest::One, text::size)];
-    groups.extend(plan.rings.iter().map(|&size| bed.ring(size, bulk)));
-    groups.extend(plan.pairs.iter().map(|&count| bed.pairs(count, bulk)));
-    groups.push(bed.iperf3(false, plan.iperf3_seconds));
+    groups.extend(workload.rings.iter().map(|&size| bed.ring(size, bulk)));
+    groups.extend(workload.pairs.iter().map(|&count| bed.pairs(count, bulk)));
+    groups.push(bed.iperf3(false, workload.iperf3_seconds));
     if !context.quick() {
-        groups.push(bed.iperf3(true, plan.iperf3_seconds));
+        groups.push(bed.iperf3(true, workload.iperf3_seconds));
     }
-    groups.extend(plan.redis.iter().map(|&case| bed.redis(case, plan.time)));
+    groups.extend(workload.redis.iter().map(|&case| bed.redis(case, workload.time)));
     alternate(&mut groups, rounds, context.progress())
 }
 
 /// Instructions that both machines execute for a message, which an emulator can count.
-fn instructions(context: &Context<'_>, plan: &Plan, image: &GuestImage) -> Result<Samples> {
-    if plan.counted.is_empty() {
+fn instructions(context: &Context<'_>, workload: &Workload, image: &GuestImage) -> Result<Samples> {
+    if workload.counted.is_empty() {
         return Ok(Samples::default());
     }
     context.progress().note("starting guests whose clock counts instructions");
     let mut groups: Vec<Group<'_>> = match Guests::start(image, Clock::Instructions) {
         Ok(guests) => {
             let bed = Bed::new(GuestKind::Machines, guests);
-            let test = |&size| plan.test(Operation::Bandwidth, size);
-            plan.counted.iter().map(test).map(|test| bed.instructions(test)).collect()
+            let test = |&size| workload.test(Operation::Bandwidth, size);
+            workload.counted.iter().map(test).map(|test| bed.instructions(test)).collect()
         }
         Err(error) => vec![none(case(GuestKind::Machines, "counted"), &format!("{error:#}"))],
     };
@@ -370,22 +375,23 @@ fn instructions(context: &Context<'_>, plan: &Plan, image: &GuestImage) -> Resul
 /// Between two domains of Xen, and how they ran if they did.
 fn xen(
     context: &Context<'_>,
-    plan: &Plan,
+    workload: &Workload,
     rounds: usize,
     contents: &Contents<'_>,
 ) -> Result<(Samples, Option<GuestSettings>)> {
     let started = || -> Result<(GuestImage, Bed)> {
-        ensure!(!plan.xen.is_empty(), "a quick run leaves Xen out, which takes minutes");
+        ensure!(!workload.xen.is_empty(), "a quick run leaves Xen out, which takes minutes");
         start(context, GuestKind::Xen, contents)
     };
     let (mut groups, setting) = match started() {
         Ok((_, bed)) => {
-            let tests = sweep(&[Operation::Pingpong, Operation::Bandwidth], &plan.xen, plan.time);
-            let back = [plan.test(Operation::Bandwidth, BULK)];
+            let tests =
+                sweep(&[Operation::Pingpong, Operation::Bandwidth], &workload.xen, workload.time);
+            let back = [workload.test(Operation::Bandwidth, BULK)];
             let groups = vec![
                 bed.messages(&tests, Guest::One, text::size),
                 bed.messages(&back, Guest::Two, reverse),
-                bed.iperf3(false, plan.iperf3_seconds),
+                bed.iperf3(false, workload.iperf3_seconds),
             ];
             (groups, Some(bed.guests.setting.clone()))
         }
@@ -417,27 +423,35 @@ mod tests {
     #[test]
     fn every_plan_has_what_the_claims_and_keys_are_about() {
         for (quick, is_emulated) in [(true, true), (true, false), (false, true), (false, false)] {
-            let plan = Plan::of(quick, is_emulated);
-            assert!(plan.sizes.contains(&SMALL) && plan.sizes.contains(&BULK), "{plan:?}");
-            assert!(plan.rings.iter().all(|ring| *ring <= 2 << 20), "{plan:?}");
-            assert!(plan.pairs.iter().all(|count| (1..=4).contains(count)), "{plan:?}");
-            assert!(!plan.redis.is_empty() && plan.iperf3_seconds > 0, "{plan:?}");
+            let workload = Workload::of(quick, is_emulated);
+            assert!(
+                workload.sizes.contains(&SMALL) && workload.sizes.contains(&BULK),
+                "{workload:?}"
+            );
+            assert!(workload.rings.iter().all(|ring| *ring <= 2 << 20), "{workload:?}");
+            assert!(workload.pairs.iter().all(|count| (1..=4).contains(count)), "{workload:?}");
+            assert!(!workload.redis.is_empty() && workload.iperf3_seconds > 0, "{workload:?}");
         }
-        let plan = Plan::of(false, true);
-        for sizes in [&plan.sizes, &plan.xen] {
-            assert!([SMALL, BULK].iter().all(|size| sizes.contains(size)), "{plan:?}");
+        let workload = Workload::of(false, true);
+        for sizes in [&workload.sizes, &workload.xen] {
+            assert!([SMALL, BULK].iter().all(|size| sizes.contains(size)), "{workload:?}");
         }
-        assert!([512 << 10, 2 << 20].iter().all(|ring| plan.rings.contains(ring)), "{plan:?}");
-        assert_eq!(plan.pairs, [1, 2, 4]);
+        assert!(
+            [512 << 10, 2 << 20].iter().all(|ring| workload.rings.contains(ring)),
+            "{workload:?}"
+        );
+        assert_eq!(workload.pairs, [1, 2, 4]);
         // An emulated machine of this kind is slow, and so is Xen in one.
-        let quick = Plan::of(true, true);
+        let quick = Workload::of(true, true);
         assert!(quick.xen.is_empty() && quick.counted.is_empty(), "{quick:?}");
     }
 
     #[test]
     fn every_ring_of_a_plan_is_one_that_the_library_takes() {
         let default = Geometry::default();
-        for ring in Plan::of(false, true).rings.into_iter().chain(Plan::of(true, true).rings) {
+        for ring in
+            Workload::of(false, true).rings.into_iter().chain(Workload::of(true, true).rings)
+        {
             let (cells, segment) = (default.cells() as u32, default.segment_size() as u32);
             let segments = u32::try_from(ring).unwrap() / segment;
             assert!(Geometry::new(cells, segment, segments).is_ok(), "{ring}");
@@ -446,14 +460,14 @@ mod tests {
 
     #[test]
     fn cases_tell_apart_what_is_measured() {
-        let plan = Plan::of(false, true);
+        let workload = Workload::of(false, true);
         let mut names = Vec::new();
         for kind in KINDS {
-            names.extend(plan.sizes.iter().map(|&size| case(kind, &text::size(size))));
-            names.extend(plan.sizes.iter().map(|&size| case(kind, &reverse(size))));
-            names.extend(plan.counted.iter().map(|&size| case(kind, &counted(size))));
-            names.extend(plan.rings.iter().map(|&size| case(kind, &ring(size))));
-            names.extend(plan.pairs.iter().map(|&count| case(kind, &pairs_case(count))));
+            names.extend(workload.sizes.iter().map(|&size| case(kind, &text::size(size))));
+            names.extend(workload.sizes.iter().map(|&size| case(kind, &reverse(size))));
+            names.extend(workload.counted.iter().map(|&size| case(kind, &counted(size))));
+            names.extend(workload.rings.iter().map(|&size| case(kind, &ring(size))));
+            names.extend(workload.pairs.iter().map(|&count| case(kind, &pairs_case(count))));
         }
         let unique: BTreeSet<&String> = names.iter().collect();
         assert_eq!(unique.len(), names.len(), "{names:?}");
