@@ -66,10 +66,9 @@ Environment:
                            smaller than this on average
   SEEKWIRE_SEEK_WAY=WAY    try this way first to take bytes out of the middle of
                            a TCP stream: module, peek or drain
-  SEEKWIRE_SECCOMP=N       accelerate programs that start under at most N system
-                           call filters (seccomp), because these filters are
-                           known to allow the library's calls. `seekwire run`
-                           finds this out by itself
+  SEEKWIRE_SECCOMP=N       do not try the library's calls in programs that start
+                           under at most N system call filters (seccomp), which
+                           are known to allow them
   SEEKWIRE_LINKS=FILE      the map of the memory that this machine shares with
                            others (`seekwire vm`); default /etc/seekwire/links
   SEEKWIRE_NIC_STATE=DIR   save the states of network interfaces here; default

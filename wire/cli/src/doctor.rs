@@ -20,8 +20,9 @@ use seekwire_endpoint::registry::Registry;
 use seekwire_program::table::{self, Align};
 use seekwire_program::{library, standard};
 use seekwire_transport::Errno;
+use seekwire_transport::sys::filter::{self, Trial};
 use seekwire_transport::sys::signal::without_signals;
-use seekwire_transport::sys::{Fd, diag, filter, host, limit, proof, unix};
+use seekwire_transport::sys::{Fd, diag, host, limit, proof, unix};
 
 use self::finding::{Finding, Verdict};
 use crate::registry::{self, Unusable};
@@ -365,21 +366,26 @@ fn containment() -> Finding {
             "mount /proc: without it, programs stay on TCP",
         );
     };
-    let is_in_doubt = filters > Config::get().seccomp;
-    if filters > 0 && !is_in_doubt {
-        found.push("system calls are filtered (seccomp); SEEKWIRE_SECCOMP says that the filter is harmless");
-    }
-    if is_in_doubt {
-        found.push("system calls are filtered (seccomp)");
-        return Finding::warn(
-            CHECK,
-            found.join("; "),
-            format!(
-                "start programs with seekwire run, which tests what the filter allows, or set \
-                 SEEKWIRE_SECCOMP={filters} if the exchange of messages below succeeds; otherwise \
-                 programs stay on TCP"
-            ),
+    if filters > Config::get().seccomp {
+        let advice = match filter::trial() {
+            Trial::AllowedWithoutRelays(call) => Some(format!(
+                "allow {call}: without it, bytes that a program has not read when it starts another \
+                 one may not reach that one"
+            )),
+            Trial::Kills => {
+                filter::deadly_call().map(|call| format!("allow {call}, or programs stay on TCP"))
+            }
+            trial => trial.obstacle(),
+        };
+        if let Some(advice) = advice {
+            found.push("system calls are filtered (seccomp)");
+            return Finding::warn(CHECK, found.join("; "), advice);
+        }
+        found.push(
+            "system calls are filtered (seccomp), but all that the library needs are allowed",
         );
+    } else if filters > 0 {
+        found.push("system calls are filtered (seccomp); SEEKWIRE_SECCOMP says that the filter is harmless");
     }
     Finding::ok(CHECK, if found.is_empty() { "none".to_owned() } else { found.join("; ") })
 }

@@ -15,13 +15,10 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use seekwire_transport::sys::filter;
 use serde::Deserialize;
 
 use crate::arguments;
 
-/// The variable for the number of filters that are known to be harmless.
-pub(crate) const SECCOMP: &str = "SEEKWIRE_SECCOMP";
 /// The subcommand that makes this command one side.
 pub(crate) const NAME: &str = "probe";
 /// Enough calls to pass the threshold.
@@ -60,8 +57,6 @@ pub(crate) fn exchange(preload: &OsStr, registry: &Path) -> Result<Stats> {
         command.env_remove("SEEKWIRE_STATS").env_remove("SEEKWIRE_SUMMARY");
         command.env_remove("SEEKWIRE_FALLBACK_AFTER");
         command.env_remove("SEEKWIRE_THRESHOLD");
-        // The exchange tests whether filters let the library's calls through.
-        command.env(SECCOMP, filter::installed().unwrap_or(u32::MAX).to_string());
         Ok(command)
     };
 

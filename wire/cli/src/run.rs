@@ -1,13 +1,13 @@
 //! `seekwire run`: executes a program with the library loaded.
 
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use seekwire_endpoint::Config;
 use seekwire_program::library;
 use seekwire_transport::sys::filter;
@@ -16,7 +16,7 @@ use seekwire_values::{Log, LogTarget};
 use crate::arguments;
 use crate::executable::{self, Unrunnable};
 use crate::summary::{self, Summary};
-use crate::{probe, registry, supervise, unknown_variables};
+use crate::{registry, supervise, unknown_variables};
 
 /// The exit status for options that cannot be obeyed.
 const USAGE: u8 = 2;
@@ -157,23 +157,14 @@ fn prepare(
     }
     let existing = env::var_os("LD_PRELOAD").unwrap_or_default();
     let preload = library::preload(&library, &existing)?;
-    if !options.off && env::var_os(probe::SECCOMP).is_none() {
-        match filter::installed() {
-            Some(0) => {}
-            Some(filters) => match try_filters(&preload) {
-                Ok(()) => {
-                    command.env(probe::SECCOMP, filters.to_string());
-                }
-                Err(error) => say(&format!(
-                    "warning: {} runs unaccelerated: a system call filter (seccomp) blocks calls \
-                     that the library needs: {error:#}",
-                    program.display()
-                )),
-            },
-            None => say(&format!(
-                "warning: {} runs unaccelerated: /proc/self/status cannot be read; mount /proc",
-                program.display()
-            )),
+    if !options.off {
+        let obstacle = match filter::installed() {
+            Some(filters) if filters <= Config::get().seccomp => None,
+            Some(_) => filter::trial().obstacle(),
+            None => Some("/proc/self/status cannot be read; mount /proc".to_owned()),
+        };
+        if let Some(obstacle) = obstacle {
+            say(&format!("warning: {} runs unaccelerated: {obstacle}", program.display()));
         }
     }
     let sanitizer = executable::sanitizer(program);
@@ -204,19 +195,6 @@ fn ignoring_ours(options: Option<OsString>) -> OsString {
     }
     options.push("ignore_noninstrumented_modules=1");
     options
-}
-
-/// Tests whether the filters of this process, which the program will inherit, allow the library's
-/// calls. Two children make these calls; a filter may kill them.
-fn try_filters(preload: &OsStr) -> Result<()> {
-    let directory = tempfile::tempdir().context("cannot make a temporary directory")?;
-    let stats = probe::exchange(preload, &directory.path().join("registry"))?;
-    ensure!(
-        stats.bytes.tx_ring > 0,
-        "bytes went by TCP: {}",
-        stats.reasons.into_keys().collect::<Vec<_>>().join(", ")
-    );
-    Ok(())
 }
 
 /// The options as the environment variables that the library reads.

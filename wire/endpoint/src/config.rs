@@ -64,7 +64,7 @@ pub struct Config {
     pub seek_switch: Option<u32>,
     /// The first way that is tried to take bytes out of the middle of TCP.
     pub seek_method: SeekMethod,
-    /// Number of system call filters that were tested and may be installed when the process starts.
+    /// Number of system call filters at the start of the process that are known harmless and not tried.
     pub seccomp: u32,
     /// Bytes on the ring after which a connection goes back to TCP.
     pub fall_back_after: Option<u64>,

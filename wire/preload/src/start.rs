@@ -6,7 +6,8 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use seekwire_endpoint::{Config, Connection};
-use seekwire_transport::sys::{fd, filter, limit};
+use seekwire_transport::sys::filter::{self, Trial};
+use seekwire_transport::sys::{fd, limit};
 
 use crate::ffi::{self, guarded, keeping_errno};
 use crate::process::{self, ProcessKind};
@@ -61,22 +62,13 @@ fn start() {
         syscall::start();
         loader::start();
         let config = keeping_errno(Config::get);
-        // The effect of existing filters is unknown.
-        let filters = if config.enabled { keeping_errno(filter::installed) } else { Some(0) };
-        if filters.is_none_or(|filters| filters > config.seccomp) {
+        if config.enabled
+            && let Some(obstacle) = keeping_errno(|| filtered(config.seccomp))
+        {
             keeping_errno(|| {
                 fd::set_floor(floor());
                 log::start();
-                match filters {
-                    None => log::warn!(
-                        "/proc/self/status cannot be read, so it is unknown whether system calls are \
-                         filtered: nothing is accelerated; mount /proc"
-                    ),
-                    Some(_) => log::warn!(
-                        "system calls are filtered (seccomp), and calls that the library needs may be \
-                         blocked: nothing is accelerated; see SEEKWIRE_SECCOMP in seekwire(7)"
-                    ),
-                }
+                log::warn!("nothing is accelerated: {obstacle}");
             });
         } else if config.enabled {
             prepare();
@@ -94,6 +86,26 @@ fn start() {
     static FOUND: Once = Once::new();
     if tracking::is_on() {
         FOUND.call_once(|| keeping_errno(found_spill::start));
+    }
+}
+
+/// Why nothing can be accelerated under the filters of system calls that the process began under.
+/// At most `tried` filters are known to be harmless.
+fn filtered(tried: u32) -> Option<String> {
+    match filter::installed() {
+        Some(filters) if filters <= tried => None,
+        None => Some(
+            "/proc/self/status cannot be read, so it is unknown whether system calls are filtered; \
+             mount /proc"
+                .to_owned(),
+        ),
+        Some(_) => {
+            let trial = filter::trial();
+            if matches!(trial, Trial::AllowedWithoutRelays(_)) {
+                process::note_filter();
+            }
+            trial.obstacle()
+        }
     }
 }
 

@@ -252,19 +252,29 @@ fn a_filter_that_lets_the_library_through_changes_nothing() {
     assert!(log.contains("allows all calls that the library needs"), "{log}");
 }
 
-/// The effect of a filter that was there before is unknown.
+/// The library tries its calls in a process of its own, which the filter may end.
 #[test]
-fn under_a_filter_that_was_there_before_nothing_is_done_unless_it_was_tried() {
+fn under_a_filter_that_was_there_before_the_library_tries_its_calls() {
     let directory = emptied("inherited");
     let program = compile("seccomp", &directory, &[]);
     let exchange = compile("exchange", &directory, &[]);
-    for list in ["harmless", "needed"] {
-        let log = log_of(list, &|| filtered(&program, &[list, "kill", "prctl"], Some(&exchange)));
-        assert_eq!(attached(&log), 0, "{log}");
-        assert!(log.contains("SEEKWIRE_SECCOMP"), "{log}");
+    for action in ["kill", "kill-thread", "trap", "errno"] {
+        let under = |list: &str| {
+            let arguments = [list, action, "prctl"];
+            log_of(&arguments.join("-"), &|| filtered(&program, &arguments, Some(&exchange)))
+        };
+        assert_eq!(attached(&under("harmless")), 2, "{action}");
+        let log = under("needed");
+        assert_eq!(attached(&log), 0, "{action}: {log}");
+        let why = match action {
+            "errno" => "blocks ftruncate",
+            _ => "ends processes for a call",
+        };
+        assert!(log.contains("nothing is accelerated") && log.contains(why), "{action}: {log}");
     }
+    // A filter that is known to be harmless is not tried.
     let arguments = ["harmless", "kill", "prctl"];
-    let log = log_of("tried", &|| {
+    let log = log_of("known", &|| {
         let mut command = filtered(&program, &arguments, Some(&exchange));
         command.env("SEEKWIRE_SECCOMP", "1");
         command

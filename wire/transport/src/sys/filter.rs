@@ -3,7 +3,8 @@
 //! not have made without it.
 //!
 //! The program of a filter that is about to be installed is available: it is run here for the
-//! library's calls. Of filters that were there when the process began, only the number is known.
+//! library's calls. Of filters that were there when the process began, only the number is known: a
+//! copy of the process, which the filter may end, [tries](trial) each of these calls.
 
 use std::collections::BTreeSet;
 
@@ -11,6 +12,7 @@ use libc::sock_filter;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::fd::LibraryFd;
+use super::{call, process};
 use crate::Errno;
 
 /// Number of filters on this process, inherited or installed; in strict mode, which allows nothing,
@@ -51,13 +53,156 @@ fn number_of(status: &str) -> u32 {
 /// Whether a filter allows all calls that the library makes.
 #[must_use]
 pub fn is_harmless(program: &[sock_filter]) -> bool {
-    CALLS.iter().all(|(number, first)| lets_through(program, *number, *first))
+    CALLS.iter().all(|call| lets_through(program, call.number, call.first))
 }
 
-/// Each call of the library, and those of its arguments on which a filter may decide: the first
-/// three, if they are known.
-const CALLS: &[(libc::c_long, [Option<u64>; 3])] = {
-    const ANY: [Option<u64>; 3] = [None; 3];
+/// What the filters do that were there when the process began.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Trial {
+    /// They allow all calls of the library.
+    Allowed,
+    /// They allow all but this one, which only relays make.
+    AllowedWithoutRelays(&'static str),
+    /// They block this call.
+    Blocked(&'static str),
+    /// They end a process that makes one of the calls.
+    Kills,
+    /// No process could be started that tries the calls.
+    Untried(Errno),
+}
+
+impl Trial {
+    /// Why the library cannot work, and the next step; `None` if it can.
+    #[must_use]
+    pub fn obstacle(self) -> Option<String> {
+        match self {
+            Self::Allowed | Self::AllowedWithoutRelays(_) => None,
+            Self::Blocked(call) => Some(format!(
+                "a filter of system calls (seccomp) blocks {call}, which the library needs; allow it \
+                 where the filter is set (SystemCallFilter= or RestrictAddressFamilies= of a unit, \
+                 the profile of a container)"
+            )),
+            Self::Kills => Some(
+                "a filter of system calls (seccomp) ends processes for a call that the library \
+                 needs; run seekwire doctor under the same filter, which names the call"
+                    .to_owned(),
+            ),
+            Self::Untried(error) => Some(format!(
+                "system calls are filtered (seccomp), and no process could be started to try them \
+                 ({error}); see SEEKWIRE_SECCOMP in seekwire(7)"
+            )),
+        }
+    }
+}
+
+/// Tries each call of the library in a copy of this process, with arguments that the kernel refuses
+/// or that have no effect.
+///
+/// Only filters that end a process for starting another one or for waiting for it harm the caller.
+/// They would also keep it from having threads and children.
+#[must_use]
+pub fn trial() -> Trial {
+    if process::begins_namespace() {
+        // The namespace of processes would end with the copy.
+        return Trial::Untried(Errno::NOTSUP);
+    }
+    match try_calls(0) {
+        Ok(Some(0)) => Trial::Allowed,
+        Ok(Some(blocked)) if blocked as usize <= CALLS.len() => {
+            Trial::Blocked(call_at(blocked as usize - 1).name())
+        }
+        Ok(Some(blocked)) => Trial::AllowedWithoutRelays(call_at(blocked as usize - 1).name()),
+        Ok(None) => Trial::Kills,
+        Err(error) => Trial::Untried(error),
+    }
+}
+
+/// A call for which the filters end a process. Starts up to a hundred processes, of which one is
+/// ended.
+#[must_use]
+pub fn deadly_call() -> Option<&'static str> {
+    let is_deadly_from = |from: usize| matches!(try_calls(from), Ok(None));
+    let at = (0..CALLS.len() + CALLS_OF_RELAYS.len()).rev().find(|&from| is_deadly_from(from))?;
+    Some(call_at(at).name())
+}
+
+/// The place counts the calls of relays after the others.
+fn call_at(place: usize) -> &'static Call {
+    CALLS.get(place).unwrap_or_else(|| &CALLS_OF_RELAYS[place - CALLS.len()])
+}
+
+/// Tries the calls from this one on, in a copy of this process. Returns 0 or the place of the first
+/// call that is blocked, beginning with 1; `None` if the copy was ended.
+fn try_calls(from: usize) -> Result<Option<i32>, Errno> {
+    let all = || CALLS.iter().chain(CALLS_OF_RELAYS).enumerate().skip(from);
+    // SAFETY: the copy makes only system calls, which take no locks, and ends.
+    let copy = unsafe { process::copy() }?;
+    if copy == 0 {
+        let forbids_dump = [libc::PR_SET_DUMPABLE as usize, 0, 0, 0, 0, 0];
+        // SAFETY: takes only integers.
+        let _ = unsafe { call(libc::SYS_prctl, forbids_dump) };
+        let blocked = all().find(|(_, call)| !call.is_allowed());
+        process::exit(blocked.map_or(0, |(at, _)| at as i32 + 1));
+    }
+    Ok(process::status(copy))
+}
+
+impl Call {
+    fn name(&self) -> &'static str {
+        self.name.trim_start_matches("SYS_")
+    }
+
+    /// Makes the call. True if the kernel executed it, or refused its arguments.
+    fn is_allowed(&self) -> bool {
+        /// No address, descriptor, process, clock or command.
+        const NONE: u64 = u64::MAX;
+        let first = match (self.number, self.first) {
+            // It is the last call of the copy.
+            (libc::SYS_exit_group, _) => return true,
+            // To the own process group; it sends nothing.
+            (libc::SYS_kill, [_, signal, _]) => [Some(0), signal, None],
+            // Without a time limit, it would wait for ever.
+            (libc::SYS_ppoll, _) => [None, None, Some(NONE)],
+            (_, first) => first,
+        };
+        let [a, b, c] = first;
+        let arguments = [a.unwrap_or(NONE), b.unwrap_or(0), c.unwrap_or(0), 0, NONE, 0];
+        // SAFETY: no call has an address that can be read or written: they are NONE or null.
+        match unsafe { call(self.number, arguments.map(|argument| argument as usize)) } {
+            Ok(_) => true,
+            // Kernels before 5.9; what is not there is not made.
+            Err(Errno::NOSYS) => self.number == libc::SYS_close_range,
+            Err(error) => REFUSALS.contains(&error),
+        }
+    }
+}
+
+/// How the kernel refuses these arguments. Filters answer otherwise.
+const REFUSALS: [Errno; 6] =
+    [Errno::BADF, Errno::FAULT, Errno::INVAL, Errno::SRCH, Errno::CHILD, Errno::SOCKTNOSUPPORT];
+
+/// A call of the library, and those of its arguments on which a filter may decide: the first three,
+/// if they are known.
+struct Call {
+    name: &'static str,
+    number: libc::c_long,
+    first: [Option<u64>; 3],
+}
+
+/// Any argument.
+const ANY: [Option<u64>; 3] = [None; 3];
+
+macro_rules! call {
+    ($number:ident, $first:expr) => {
+        call!(stringify!($number), $number, $first)
+    };
+    ($name:expr, $number:ident, $first:expr) => {
+        Call { name: $name, number: libc::$number, first: $first }
+    };
+}
+
+/// Each call of the library in the program's own processes.
+const CALLS: &[Call] = {
     const fn family(number: i32) -> [Option<u64>; 3] {
         [Some(number as u64), None, None]
     }
@@ -66,100 +211,108 @@ const CALLS: &[(libc::c_long, [Option<u64>; 3])] = {
     }
     &[
         #[cfg(target_arch = "x86_64")]
-        (libc::SYS_open, ANY),
+        call!(SYS_open, ANY),
         #[cfg(target_arch = "x86_64")]
-        (libc::SYS_mkdir, ANY),
+        call!(SYS_mkdir, ANY),
         #[cfg(target_arch = "x86_64")]
-        (libc::SYS_unlink, ANY),
+        call!(SYS_unlink, ANY),
         #[cfg(target_arch = "x86_64")]
-        (libc::SYS_readlink, ANY),
+        call!(SYS_readlink, ANY),
         #[cfg(target_arch = "x86_64")]
-        (libc::SYS_rename, ANY),
+        call!(SYS_rename, ANY),
         #[cfg(target_arch = "x86_64")]
-        (libc::SYS_epoll_wait, ANY),
+        call!(SYS_epoll_wait, ANY),
         #[cfg(target_arch = "x86_64")]
-        (libc::SYS_poll, ANY),
+        call!(SYS_poll, ANY),
         #[cfg(not(target_arch = "x86_64"))]
-        (libc::SYS_getcpu, ANY),
-        (libc::SYS_openat, ANY),
+        call!(SYS_getcpu, ANY),
+        call!(SYS_openat, ANY),
         #[cfg(not(target_arch = "x86_64"))]
-        (libc::SYS_mkdirat, ANY),
+        call!(SYS_mkdirat, ANY),
         #[cfg(not(target_arch = "x86_64"))]
-        (libc::SYS_unlinkat, ANY),
+        call!(SYS_unlinkat, ANY),
         #[cfg(not(target_arch = "x86_64"))]
-        (libc::SYS_renameat, ANY),
-        (libc::SYS_readlinkat, ANY),
-        (libc::SYS_getdents64, ANY),
-        (libc::SYS_statx, ANY),
-        (libc::SYS_newfstatat, ANY),
-        (libc::SYS_fstat, ANY),
-        (libc::SYS_fstatfs, ANY),
-        (libc::SYS_ftruncate, ANY),
-        (libc::SYS_fallocate, ANY),
-        (libc::SYS_lseek, ANY),
-        (libc::SYS_read, ANY),
-        (libc::SYS_write, ANY),
-        (libc::SYS_pread64, ANY),
-        (libc::SYS_close, ANY),
-        (libc::SYS_fcntl, command(libc::F_DUPFD_CLOEXEC)),
-        (libc::SYS_fcntl, command(libc::F_GETFD)),
-        (libc::SYS_fcntl, command(libc::F_GETFL)),
-        (libc::SYS_fcntl, command(libc::F_ADD_SEALS)),
-        (libc::SYS_fcntl, command(libc::F_GET_SEALS)),
-        (libc::SYS_ioctl, command(libc::FIONREAD as i32)),
-        (libc::SYS_ioctl, command(libc::TIOCOUTQ as i32)),
-        (libc::SYS_pipe2, ANY),
-        (libc::SYS_splice, ANY),
-        (libc::SYS_socket, family(libc::AF_UNIX)),
-        (libc::SYS_socket, family(libc::AF_NETLINK)),
-        (libc::SYS_socketpair, family(libc::AF_UNIX)),
-        (libc::SYS_bind, ANY),
-        (libc::SYS_connect, ANY),
-        (libc::SYS_shutdown, ANY),
-        (libc::SYS_getsockname, ANY),
-        (libc::SYS_getpeername, ANY),
-        (libc::SYS_getsockopt, ANY),
-        (libc::SYS_setsockopt, ANY),
-        (libc::SYS_sendto, ANY),
-        (libc::SYS_recvfrom, ANY),
-        (libc::SYS_sendmsg, ANY),
-        (libc::SYS_recvmsg, ANY),
-        (libc::SYS_memfd_create, ANY),
-        (libc::SYS_eventfd2, ANY),
-        (libc::SYS_epoll_create1, ANY),
-        (libc::SYS_epoll_ctl, ANY),
-        (libc::SYS_epoll_pwait, ANY),
-        (libc::SYS_ppoll, ANY),
-        (libc::SYS_pselect6, ANY),
+        call!(SYS_renameat, ANY),
+        call!(SYS_readlinkat, ANY),
+        call!(SYS_getdents64, ANY),
+        call!(SYS_statx, ANY),
+        call!(SYS_newfstatat, ANY),
+        call!(SYS_fstat, ANY),
+        call!(SYS_fstatfs, ANY),
+        call!(SYS_ftruncate, ANY),
+        call!(SYS_fallocate, ANY),
+        call!(SYS_lseek, ANY),
+        call!(SYS_read, ANY),
+        call!(SYS_write, ANY),
+        call!(SYS_pread64, ANY),
+        call!(SYS_close, ANY),
+        call!("fcntl(F_DUPFD_CLOEXEC)", SYS_fcntl, command(libc::F_DUPFD_CLOEXEC)),
+        call!("fcntl(F_GETFD)", SYS_fcntl, command(libc::F_GETFD)),
+        call!("fcntl(F_GETFL)", SYS_fcntl, command(libc::F_GETFL)),
+        call!("fcntl(F_ADD_SEALS)", SYS_fcntl, command(libc::F_ADD_SEALS)),
+        call!("fcntl(F_GET_SEALS)", SYS_fcntl, command(libc::F_GET_SEALS)),
+        call!("ioctl(FIONREAD)", SYS_ioctl, command(libc::FIONREAD as i32)),
+        call!("ioctl(TIOCOUTQ)", SYS_ioctl, command(libc::TIOCOUTQ as i32)),
+        call!(SYS_pipe2, ANY),
+        call!(SYS_splice, ANY),
+        call!("socket(AF_UNIX)", SYS_socket, family(libc::AF_UNIX)),
+        call!("socket(AF_NETLINK)", SYS_socket, family(libc::AF_NETLINK)),
+        call!("socketpair(AF_UNIX)", SYS_socketpair, family(libc::AF_UNIX)),
+        call!(SYS_bind, ANY),
+        call!(SYS_connect, ANY),
+        call!(SYS_shutdown, ANY),
+        call!(SYS_getsockname, ANY),
+        call!(SYS_getpeername, ANY),
+        call!(SYS_getsockopt, ANY),
+        call!(SYS_setsockopt, ANY),
+        call!(SYS_sendto, ANY),
+        call!(SYS_recvfrom, ANY),
+        call!(SYS_sendmsg, ANY),
+        call!(SYS_recvmsg, ANY),
+        call!(SYS_memfd_create, ANY),
+        call!(SYS_eventfd2, ANY),
+        call!(SYS_epoll_create1, ANY),
+        call!(SYS_epoll_ctl, ANY),
+        call!(SYS_epoll_pwait, ANY),
+        call!(SYS_ppoll, ANY),
+        call!(SYS_pselect6, ANY),
         // Of any kind: read-only mappings and writable ones, but none that is executed.
-        (libc::SYS_mmap, [None, None, Some(libc::PROT_READ as u64)]),
-        (libc::SYS_mmap, [None, None, Some((libc::PROT_READ | libc::PROT_WRITE) as u64)]),
-        (libc::SYS_munmap, ANY),
-        (libc::SYS_madvise, ANY),
-        (libc::SYS_membarrier, ANY),
-        (libc::SYS_futex, ANY),
-        (libc::SYS_sched_yield, ANY),
-        (libc::SYS_sched_getaffinity, ANY),
-        (libc::SYS_clock_gettime, ANY),
-        (libc::SYS_clock_nanosleep, ANY),
-        (libc::SYS_nanosleep, ANY),
-        (libc::SYS_getrandom, ANY),
-        (libc::SYS_getpid, ANY),
-        (libc::SYS_gettid, ANY),
-        (libc::SYS_getuid, ANY),
-        (libc::SYS_geteuid, ANY),
-        (libc::SYS_uname, ANY),
-        (libc::SYS_prlimit64, ANY),
-        (libc::SYS_kill, [None, Some(0), None]),
-        (libc::SYS_tgkill, ANY),
-        (libc::SYS_rt_tgsigqueueinfo, ANY),
-        (libc::SYS_rt_sigaction, ANY),
-        (libc::SYS_rt_sigprocmask, ANY),
-        (libc::SYS_rt_sigpending, ANY),
-        (libc::SYS_rt_sigtimedwait, ANY),
-        (libc::SYS_exit_group, ANY),
+        call!(SYS_mmap, [None, None, Some(libc::PROT_READ as u64)]),
+        call!(SYS_mmap, [None, None, Some((libc::PROT_READ | libc::PROT_WRITE) as u64)]),
+        call!(SYS_munmap, ANY),
+        call!(SYS_madvise, ANY),
+        call!(SYS_membarrier, ANY),
+        call!(SYS_futex, ANY),
+        call!(SYS_sched_yield, ANY),
+        call!(SYS_sched_getaffinity, ANY),
+        call!(SYS_clock_gettime, ANY),
+        call!(SYS_clock_nanosleep, ANY),
+        call!(SYS_nanosleep, ANY),
+        call!(SYS_getrandom, ANY),
+        call!(SYS_getpid, ANY),
+        call!(SYS_gettid, ANY),
+        call!(SYS_getuid, ANY),
+        call!(SYS_geteuid, ANY),
+        call!(SYS_uname, ANY),
+        call!(SYS_prlimit64, ANY),
+        call!(SYS_kill, [None, Some(0), None]),
+        call!(SYS_tgkill, ANY),
+        call!(SYS_rt_tgsigqueueinfo, ANY),
+        call!(SYS_rt_sigaction, ANY),
+        call!(SYS_rt_sigprocmask, ANY),
+        call!(SYS_rt_sigpending, ANY),
+        call!(SYS_rt_sigtimedwait, ANY),
+        call!(SYS_exit_group, ANY),
     ]
 };
+
+/// Those that only relays make.
+const CALLS_OF_RELAYS: &[Call] = &[
+    call!(SYS_setsid, ANY),
+    call!(SYS_prctl, [Some(libc::PR_SET_NAME as u64), None, None]),
+    call!(SYS_close_range, ANY),
+    call!(SYS_wait4, ANY),
+];
 
 /// The name of the machine in linux/audit.h.
 const MACHINE: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
@@ -306,6 +459,12 @@ mod tests {
 
     fn equal(k: u32, jt: u8, jf: u8) -> sock_filter {
         sock_filter { code: 0x15, jt, jf, k }
+    }
+
+    #[test]
+    fn without_a_filter_that_matters_all_calls_are_allowed() {
+        assert_eq!(trial(), Trial::Allowed);
+        assert_eq!(deadly_call(), None);
     }
 
     #[test]
