@@ -56,7 +56,7 @@ pub fn is_harmless(program: &[sock_filter]) -> bool {
     CALLS.iter().all(|call| lets_through(program, call.number, call.first))
 }
 
-/// What the filters do that were there when the process began.
+/// The effect of the filters that were there when the process began.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Trial {
     /// They allow all calls of the library.
@@ -170,7 +170,7 @@ impl Call {
         // SAFETY: no call has an address that can be read or written: they are NONE or null.
         match unsafe { call(self.number, arguments.map(|argument| argument as usize)) } {
             Ok(_) => true,
-            // Kernels before 5.9; what is not there is not made.
+            // Older kernels lack it, and the library then does without.
             Err(Errno::NOSYS) => self.number == libc::SYS_close_range,
             Err(error) => REFUSALS.contains(&error),
         }
