@@ -281,7 +281,10 @@ impl Connection {
         let Some(data_path) = self.attached() else {
             // While a connection seeks, another thread can move the next byte to library memory.
             let doorbell = want.read.then(|| self.seek_doorbell()).flatten().unwrap_or(Fd::new(-1));
-            let _bracket = self.enter_plain();
+            let Some(_bracket) = self.enter_plain() else {
+                // It has just been attached.
+                return self.wait(want, until);
+            };
             return poll::wait(doorbell, self.fd(), wanted, until).map(drop);
         };
         let call = self.begin_call();
@@ -354,7 +357,10 @@ impl Connection {
         let either = Events { read, write: true, ..Events::default() };
         self.service_peer();
         let Some(data_path) = self.attached() else {
-            let _bracket = self.enter_plain();
+            let Some(_bracket) = self.enter_plain() else {
+                // It has just been attached.
+                return self.wait_for_progress(until);
+            };
             return poll::wait(Fd::new(-1), self.fd(), either, until).map(drop);
         };
         let q = &data_path.ring.queue;
@@ -385,3 +391,6 @@ impl Connection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

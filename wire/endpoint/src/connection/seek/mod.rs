@@ -13,7 +13,7 @@ mod claim;
 mod holders;
 mod lend;
 #[cfg(test)]
-mod pair;
+pub(super) mod pair;
 mod receive;
 mod source;
 pub(super) mod state;

@@ -11,16 +11,16 @@ use crate::connection::state::Connection;
 use crate::connection::types::SendFlags;
 
 /// Long enough never to be reached unless a wake-up was lost.
-pub(super) const LONG: Duration = Duration::from_secs(60);
+pub(in crate::connection) const LONG: Duration = Duration::from_secs(60);
 
-pub(super) struct Pair {
-    pub(super) from: Connection,
-    pub(super) to: Connection,
+pub(in crate::connection) struct Pair {
+    pub(in crate::connection) from: Connection,
+    pub(in crate::connection) to: Connection,
     sockets: [TcpStream; 2],
 }
 
 impl Pair {
-    pub(super) fn attached() -> Self {
+    pub(in crate::connection) fn attached() -> Self {
         let pair = Self::plain();
         while !(pair.from.is_attached() && pair.to.is_attached()) {
             pair.hurry();
@@ -28,7 +28,7 @@ impl Pair {
         pair
     }
 
-    pub(super) fn plain() -> Self {
+    pub(in crate::connection) fn plain() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (b, _) = listener.accept().unwrap();
@@ -41,12 +41,12 @@ impl Pair {
     }
 
     /// Lets both ends advance towards the ring.
-    pub(super) fn hurry(&self) {
+    pub(in crate::connection) fn hurry(&self) {
         self.to.hurry();
         self.from.hurry();
     }
 
-    pub(super) fn send(&self, bytes: &[u8]) {
+    pub(in crate::connection) fn send(&self, bytes: &[u8]) {
         match self.from.enter_plain() {
             None => send(&self.from, bytes),
             Some(bracket) => {
@@ -57,7 +57,7 @@ impl Pair {
     }
 }
 
-pub(super) fn send(from: &Connection, bytes: &[u8]) {
+pub(in crate::connection) fn send(from: &Connection, bytes: &[u8]) {
     let sent =
         from.send(&[IoSlice::new(bytes)], SendFlags { no_signal: true, ..SendFlags::default() });
     assert_eq!(sent, Ok(bytes.len()));
