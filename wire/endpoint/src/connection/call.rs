@@ -32,6 +32,8 @@ pub(super) struct Call<'c> {
     holds: Cell<Option<Fd>>,
     /// Waits since bytes were last moved.
     waits: Cell<u32>,
+    /// Whether so many of them were in vain that the present one is a sleep in any case.
+    is_in_vain: Cell<bool>,
     /// The front of the stream at the last wait, if the call seeks.
     front: Cell<Option<u64>>,
     /// Signals that are held back between the sleeps of the call. The last field, so that they are
@@ -41,6 +43,9 @@ pub(super) struct Call<'c> {
 
 /// After this many waits in which nothing moved, the peer is taken to prevent sleep.
 const IN_VAIN: u32 = 1000;
+/// After the first wait that is a sleep in any case, this many may show that sleep is possible
+/// again.
+const PROBES: u32 = 10;
 
 /// A thread that sleeps, until this is dropped.
 pub struct Asleep<'c>(&'c Connection);
@@ -86,6 +91,7 @@ impl Connection {
             connection: self,
             holds: Cell::new(None),
             waits: Cell::new(0),
+            is_in_vain: Cell::new(false),
             front: Cell::new(None),
             signals: OnceCell::new(),
         }
@@ -235,8 +241,11 @@ impl Call<'_> {
         if let Some(signals) = self.signals.get() {
             signals.let_in()?;
         }
-        self.waits.set(self.waits.get().saturating_add(1));
-        Ok(self.waits.get() > IN_VAIN)
+        let waits = self.waits.get() + 1;
+        let is_in_vain = waits > IN_VAIN;
+        self.waits.set(if is_in_vain { IN_VAIN - PROBES } else { waits });
+        self.is_in_vain.set(is_in_vain);
+        Ok(is_in_vain)
     }
 
     /// Notes that the waits so far were not in vain: bytes were moved, or the call has slept
@@ -244,6 +253,7 @@ impl Call<'_> {
     #[inline]
     pub(super) fn moved(&self) {
         self.waits.set(0);
+        self.is_in_vain.set(false);
     }
 
     /// For a seek: the result of [`Self::begin_wait`], taking into account whether the front of the
@@ -252,7 +262,7 @@ impl Call<'_> {
         if self.front.replace(Some(front)) != Some(front) {
             self.moved();
         }
-        self.waits.get() > IN_VAIN
+        self.is_in_vain.get()
     }
 
     /// Whether the call has a number of its own.
@@ -310,5 +320,24 @@ impl Drop for Asleep<'_> {
 impl Drop for Holding<'_> {
     fn drop(&mut self) {
         self.0.let_go();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::seek::pair::Pair;
+
+    #[test]
+    fn who_could_not_sleep_for_a_while_tries_again() {
+        let pair = Pair::plain();
+        let call = pair.to.begin_call();
+        assert!(!call.is_in_vain_at(0));
+        let in_vain = |waits: u32| (0..waits).filter(|_| call.begin_wait() == Ok(true)).count();
+        assert_eq!((in_vain(IN_VAIN), in_vain(1)), (0, 1));
+        assert!(call.is_in_vain_at(0));
+        assert_eq!((in_vain(PROBES), in_vain(1)), (0, 1));
+        call.moved();
+        assert_eq!((in_vain(IN_VAIN), in_vain(1)), (0, 1));
     }
 }
