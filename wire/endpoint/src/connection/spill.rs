@@ -351,7 +351,11 @@ impl Connection {
             if limit.forbids(self, flags.dont_wait) {
                 return stop(Errno::AGAIN);
             }
-            if let Err(error) = call.begin_wait().and_then(|_| call.not_interrupted()) {
+            let begun = call.begin_wait().and_then(|in_vain| match in_vain {
+                true => self.wait_a_moment(&limit, &call, None),
+                false => call.not_interrupted(),
+            });
+            if let Err(error) = begun {
                 return stop(error);
             }
             let Some(until) = limit.until(self) else { continue };

@@ -203,8 +203,14 @@ impl Connection {
         call.not_interrupted()?;
         let Some(until) = limit.until(self) else { return Ok(()) };
         let sleep = call.sleep(until.at_most(Self::MOMENT));
-        let socket = of_socket.map_or(Fd::new(-1), |_| sleep.fd);
-        let slept = poll::wait(Fd::new(-1), socket, of_socket.unwrap_or_default(), sleep.until);
+        let none = Fd::new(-1);
+        let socket = of_socket.map_or(none, |_| sleep.fd);
+        let mut slept = poll::wait(none, socket, of_socket.unwrap_or_default(), sleep.until);
+        if matches!(slept, Ok((_, Events { read: false, write: false, dead: true, .. }))) {
+            // A message in the kernel's error queue, such as that of MSG_ZEROCOPY, ends every sleep
+            // on the socket.
+            slept = poll::wait(none, none, Events::default(), sleep.until);
+        }
         drop(sleep);
         match slept {
             Err(Errno::TIMEDOUT) if until.is_over() => Err(Errno::AGAIN),

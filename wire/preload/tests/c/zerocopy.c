@@ -39,6 +39,26 @@ static void talk(int a, int b)
     printf("%s\n", buf);
 }
 
+/* A report that was not read ends no receive, and keeps none from its time limit. */
+static void unread_report(int a, int b)
+{
+    char byte;
+    struct pollfd entry = {.fd = a, .events = 0};
+    struct timeval limit = {.tv_usec = 20000};
+    struct later later;
+    CHECK(send(a, "x", 1, MSG_ZEROCOPY) == 1);
+    read_all(b, &byte, 1);
+    CHECK(poll(&entry, 1, -1) == 1 && entry.revents & POLLERR);
+    CHECK(setsockopt(a, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
+    say("nothing in time", recv(a, &byte, 1, 0));
+    say("nothing to see", recv(a, &byte, 1, MSG_PEEK));
+    limit.tv_usec = 0;
+    CHECK(setsockopt(a, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
+    do_later(&later, write_byte, &b);
+    say("a byte", recv(a, &byte, 1, 0));
+    CHECK(pthread_join(later.thread, NULL) == 0);
+}
+
 static void no_copy(int a, int b, int first)
 {
     static char big[100000];
@@ -76,6 +96,7 @@ int main(void)
     printf("SO_ZEROCOPY is %d\n", on);
     no_copy(a, b, 0);
     no_copy(a, b, 3);
+    unread_report(a, b);
     close(a);
     close(b);
 
