@@ -176,20 +176,25 @@ impl Connection {
         }
     }
 
-    /// Whether a sleeper of this end on the ring's doorbell has yet to wake for a reason for which
-    /// the peer does not ring. There are three: a receive that began before the first seek; one
-    /// that waits for the next byte, which is in library memory; a seek that waits for bytes in the
-    /// middle, some of which others have moved.
+    /// Whether a sleeper of this end on the ring's doorbell has yet to wake for a reason that does
+    /// not show on the ring. There are four: a receive that began before the first seek; one that
+    /// waits for the next byte, which is in library memory; a seek that waits for bytes in the
+    /// middle, some of which others have moved; bytes that others have moved to the spill.
     ///
     /// Each sleeper is counted before its last look, and each reason is noted before the doorbell
     /// is rung. So a thread that silences the doorbell afterwards sees both, and leaves it rung or
     /// rings it again: no sleeper is missed.
     pub(super) fn others_are_called(&self) -> bool {
-        self.seeking.get().is_some_and(|seeking| {
+        let is_spilled = |data_path: &DataPath| {
+            let q = &data_path.ring.queue;
+            q.spill_len() > 0 && q.has_readers() && self.has_spill()
+        };
+        let by_seek = self.seeking.get().is_some_and(|seeking| {
             self.waiters.unaware.load(Ordering::SeqCst) > 0
                 || seeking.leader_is_called()
                 || (self.waiters.watchers.load(Ordering::SeqCst) > 0 && seeking.head_is_drained())
-        })
+        });
+        by_seek || self.attached().is_some_and(is_spilled)
     }
 
     /// Wakes this end's own waiters.

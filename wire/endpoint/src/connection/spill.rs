@@ -437,8 +437,15 @@ mod tests {
         to.fall_back_now(data_path, Reason::Exec);
         doorbell.quiet();
         assert_eq!(to.take_all(data_path), Ok(true));
-        assert!(poll::look(doorbell.fd(), Events::READ).unwrap().read, "nobody is woken");
-        doorbell.quiet();
+        let is_rung = || poll::look(doorbell.fd(), Events::READ).unwrap().read;
+        assert!(is_rung(), "nobody is woken");
+        // Another waiter is faster.
+        data_path.ring.arm(Events::READ);
+        to.quiet_doorbell();
+        assert!(is_rung(), "silenced for a waiter that has not looked yet");
+        data_path.ring.disarm(Events::READ);
+        to.quiet_doorbell();
+        assert!(!is_rung());
         to.settings().set_recv_timeout(Some(NAP));
         let (call, limit) = (to.begin_call(), Limit::receive());
         // As if it had looked at the ring just before.
