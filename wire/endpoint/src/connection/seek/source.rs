@@ -130,11 +130,11 @@ impl<'s, 'c> ReceivePathSource<'s, 'c> {
                 return Ok(next);
             }
             if kernel_has_news {
-                return Ok(if self.kernel_says_end()? {
-                    NextSource::End
-                } else {
-                    NextSource::Empty
-                });
+                // Bytes that the peer held back come before the end: the next look finds them.
+                let held = |data_path: &DataPath| data_path.ring.queue.unhold();
+                let is_end =
+                    self.kernel_says_end()? && !self.connection.attached().is_some_and(held);
+                return Ok(if is_end { NextSource::End } else { NextSource::Empty });
             }
             if !self.kernel_has_news()? {
                 return Ok(NextSource::Empty);
@@ -159,11 +159,7 @@ impl<'s, 'c> ReceivePathSource<'s, 'c> {
     /// Whether the kernel's news is that TCP has ended.
     fn kernel_says_end(&mut self) -> Result<bool, Errno> {
         match socket::recv(self.connection.fd(), &mut [0], KernelRecv::PEEK) {
-            // Bytes that the peer held back come before the end: the next look finds them.
-            Ok(0) => Ok(!self
-                .connection
-                .attached()
-                .is_some_and(|data_path| data_path.ring.queue.unhold())),
+            Ok(0) => Ok(true),
             Ok(_) => {
                 *self.violation = Some(Violation);
                 Err(Errno::CONNRESET)
@@ -310,18 +306,26 @@ impl Source for ReceivePathSource<'_, '_> {
     ) -> Result<LookAhead, Errno> {
         let mut kernel_has_news = false;
         loop {
-            let rx = match self.path.get()? {
+            let (q, rx) = match self.path.get()? {
                 ReceivePath::Plain(_) => return self.kernel().look(ahead, most, into),
-                ReceivePath::Attached(_, rx) => rx,
+                ReceivePath::Attached(data_path, rx) => (&data_path.ring.queue, rx),
             };
             return match self.step(rx)? {
                 NextSource::Ring => {
                     let begin = into.filled();
+                    let mark = q.published_mark();
                     between_looks();
                     let looked = rx.look(ahead, most, into);
                     match self.checked(looked)? {
                         LookAhead::Missing if kernel_has_news && self.kernel_says_end()? => {
-                            Ok(LookAhead::Ended)
+                            // Bytes that the peer held back come before the end.
+                            let holds = q.is_holding();
+                            q.unhold();
+                            if !holds && q.published_mark() == mark {
+                                return Ok(LookAhead::Ended);
+                            }
+                            into.rewind(into.filled() - begin);
+                            continue;
                         }
                         LookAhead::Missing
                             if self.asks_kernel

@@ -1,5 +1,6 @@
 use std::cell::RefCell;
-use std::io::IoSliceMut;
+use std::io::{IoSlice, IoSliceMut};
+use std::net::Shutdown;
 use std::rc::Rc;
 
 use seekwire_transport::Errno;
@@ -7,9 +8,9 @@ use seekwire_transport::seek::{At, SeekOptions};
 use seekwire_transport::sys::poll::{self, Events};
 use seekwire_transport::sys::socket;
 
-use crate::connection::RecvFlags;
 use crate::connection::next_source::peer;
 use crate::connection::seek::pair::{Pair, send};
+use crate::connection::{RecvFlags, SendFlags};
 
 /// Looks of this end in one call, between which the peer may act.
 const LOOKS: usize = 8;
@@ -56,7 +57,7 @@ fn all_bytes_come(published: usize, ended: usize, before: Before, seeks: bool) {
             send(&from.from, &[1; 10]);
         }
         if look == ended {
-            from.from.shutdown(std::net::Shutdown::Write).unwrap();
+            from.from.shutdown(Shutdown::Write).unwrap();
         }
     })));
     let mut got = 0;
@@ -75,6 +76,26 @@ fn all_bytes_come(published: usize, ended: usize, before: Before, seeks: bool) {
     }
     peer::acts(None);
     assert_eq!(got, whole, "published at {published}, ended at {ended}, {before:?}, seeks {seeks}");
+}
+
+/// Such as that of a peer that was killed.
+#[test]
+fn an_end_that_is_not_on_the_ring_comes_after_the_last_bytes() {
+    for is_held in [false, true] {
+        let pair = Pair::attached();
+        let flags = SendFlags { no_signal: true, more: is_held, ..SendFlags::default() };
+        // In segments, where a seek looks at them.
+        send(&pair.from, &[1; 5000]);
+        assert_eq!(pair.from.send(&[IoSlice::new(&[1; 5000])], flags), Ok(5000));
+        socket::shutdown(pair.from.fd(), Shutdown::Write).unwrap();
+        let seek = |offset| {
+            let mut buf = [0; 20_000];
+            let bufs = &mut [IoSliceMut::new(&mut buf)];
+            pair.to.seek(bufs, At::Offset(offset), SeekOptions::PEEK, true)
+        };
+        let all = [Ok(10_000), Ok(9998), Ok(0)];
+        assert_eq!([0, 2, 10_000].map(seek), all, "held: {is_held}");
+    }
 }
 
 #[test]
