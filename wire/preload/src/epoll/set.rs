@@ -96,7 +96,7 @@ impl<S: SocketHandle> EpollSet<S> {
         self.number().is_some_and(|epfd| {
             self.state.lock_in_handler().is_none_or(|mut state| {
                 state.recheck_uncertain();
-                state.recheck_undelivered();
+                state.recheck_due();
                 state.arm(epfd) || state.is_left_ready()
             })
         })

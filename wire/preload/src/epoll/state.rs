@@ -3,10 +3,9 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::c_int;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libc::{POLLIN, epoll_event, pollfd};
-use seekwire_endpoint::Connection;
 use seekwire_transport::Errno;
 use seekwire_transport::spin::PeerPlace;
 
@@ -43,8 +42,10 @@ pub(super) struct SetState<S> {
     pub(super) changes: u64,
     /// Number of installations of watches.
     pub(super) installed: u64,
-    /// Armed watches whose events may come without a doorbell.
-    pub(super) uncertain: Vec<u32>,
+    /// Armed watches whose events may come without a doorbell, and when they are to be checked
+    /// again.
+    uncertain: Vec<u32>,
+    recheck_at: Option<Instant>,
     pub(super) undelivered: Undelivered,
     /// Number of passes of checks.
     pub(super) passes: u64,
@@ -81,6 +82,7 @@ impl<S: SocketHandle> SetState<S> {
             changes: 0,
             installed: 0,
             uncertain: Vec::new(),
+            recheck_at: None,
             undelivered: Undelivered::default(),
             passes: 0,
             sharing: None,
@@ -441,23 +443,34 @@ impl<S: SocketHandle> SetState<S> {
         } else {
             false
         };
-        let is_new = self.at(index).is_some_and(|watch| watch.recheck_after().is_some())
-            && !self.uncertain.contains(&index);
-        if is_new {
+        let Some(time) = self.at(index).and_then(|watch| watch.recheck_after()) else {
+            return is_first;
+        };
+        if !self.uncertain.contains(&index) {
             self.uncertain.push(index);
         }
-        is_new || is_first
+        let at = Instant::now() + time;
+        let is_sooner = self.recheck_at.is_none_or(|before| at < before);
+        if is_sooner {
+            self.recheck_at = Some(at);
+        }
+        is_sooner || is_first
     }
 
     /// Has the uncertain watches checked again.
     pub(super) fn recheck_uncertain(&mut self) {
+        self.recheck_at = None;
         for index in std::mem::take(&mut self.uncertain) {
             self.mark_hot(index);
         }
     }
 
-    /// Has the watches with undelivered bytes checked again, if it is time for that.
-    pub(super) fn recheck_undelivered(&mut self) {
+    /// Has uncertain watches, and those with undelivered bytes, checked again if it is time for
+    /// that: in a busy program, no sleep lasts until then.
+    pub(super) fn recheck_due(&mut self) {
+        if self.recheck_at.is_some_and(|at| at <= Instant::now()) {
+            self.recheck_uncertain();
+        }
         for index in self.undelivered.take_due() {
             if let Some(watch) = self.at(index) {
                 watch.is_undelivered = false;
@@ -468,10 +481,8 @@ impl<S: SocketHandle> SetState<S> {
 
     /// How long a sleep may be, if a watch is uncertain or has undelivered bytes.
     pub(super) fn recheck_after(&self) -> Option<Duration> {
-        let watch = |index: &u32| self.watches.get(*index as usize)?.as_ref();
-        let times = self.uncertain.iter().map(|index| watch(index).and_then(Watch::recheck_after));
-        let times = times.map(|time| time.unwrap_or(Connection::RECHECK_INTERVAL));
-        times.chain(self.undelivered.left()).min()
+        let left = self.recheck_at.map(|at| at.saturating_duration_since(Instant::now()));
+        left.into_iter().chain(self.undelivered.left()).min()
     }
 
     /// Has the kernel report room from now on if a read that kept sends from TCP has ended, because
@@ -500,16 +511,15 @@ impl<S: SocketHandle> SetState<S> {
 
     /// Arms every hot watch for the threads that sleep in the kernel. Wakes one of them for each
     /// watch that has something to report, and one if a watch is uncertain and no thread would
-    /// check it again.
+    /// check it again in time.
     pub(super) fn arm_for_sleepers(&mut self, epfd: c_int) {
         if self.is_watched_by_kernel && self.sleepers == 0 {
             self.recheck_uncertain();
             self.arm_all(epfd);
             return self.remind(epfd);
         }
-        let has_new_uncertain = self.arm_all(epfd);
         // Threads that poll the set are not counted.
-        let calls = if self.sleepers == 0 { has_new_uncertain } else { self.watchful == 0 };
+        let calls = self.arm_all(epfd) || (self.sleepers > 0 && self.watchful == 0);
         let last = self.uncertain.last().copied().or(self.undelivered.last());
         if calls && let Some(watch) = last.and_then(|index| self.at(index)) {
             watch.socket.connection.ring_own_doorbell();
@@ -530,20 +540,20 @@ impl<S: SocketHandle> SetState<S> {
         }
     }
 
-    /// Arms every hot watch, and rings for each that has something to report; returns true if one
-    /// is uncertain.
+    /// Arms every hot watch, and rings for each that has something to report; returns true if a
+    /// sleep has to become shorter because of one.
     pub(super) fn arm_all(&mut self, epfd: c_int) -> bool {
-        let mut has_new_uncertain = false;
+        let mut is_sooner = false;
         while let Some(index) = self.hot.pop_front() {
             if self.arm_watch(index, epfd)
                 && let Some(watch) = self.at(index)
             {
                 watch.socket.connection.ring_own_doorbell();
             }
-            has_new_uncertain |= self.note_uncertain(index);
+            is_sooner |= self.note_uncertain(index);
             self.cool(index);
         }
-        has_new_uncertain
+        is_sooner
     }
 
     pub(super) fn is_ready(&self) -> bool {

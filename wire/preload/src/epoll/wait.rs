@@ -176,7 +176,7 @@ fn look(
         // Only the kernel knows about a direction that is on TCP, and mostly at once.
         ask |= std::mem::take(&mut is_first) && state.is_for_kernel();
         state.refresh_uncertain(epfd);
-        state.recheck_undelivered();
+        state.recheck_due();
         if state.is_watched_by_kernel {
             state.recheck_uncertain();
         }

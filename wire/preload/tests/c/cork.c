@@ -117,9 +117,9 @@ static int hidden_then_seen(const struct act *act)
     return in_time;
 }
 
-/* A sleeping receiver is woken when the limit expires, and not before. */
-enum sleep { RECV, WAITALL, PEEK, POLL, SELECT, EPOLL, EDGE, NESTED, SLEEPS };
-static const char *SLEEP[] = {"recv", "recv all", "peek", "poll", "select", "epoll", "edge-triggered", "nested"};
+/* A receiver that sleeps, or waits again and again without ever sleeping, is told when the limit expires, and not before. */
+enum sleep { RECV, WAITALL, PEEK, POLL, SELECT, EPOLL, EDGE, NESTED, AWAKE, BUSY, SLEEPS };
+static const char *SLEEP[] = {"recv", "recv all", "peek", "poll", "select", "epoll", "edge-triggered", "nested", "awake", "busy"};
 
 struct sleeper {
     int fd, set, how;
@@ -132,11 +132,25 @@ static void sleep_by(struct sleeper *sleeper)
     char buf[64];
     int fd = sleeper->fd;
     struct pollfd entry = {fd, POLLIN, 0};
-    struct epoll_event event;
+    struct epoll_event event, both[2];
+    int others[2];
     fd_set readable;
     FD_ZERO(&readable);
     FD_SET(fd, &readable);
     switch (sleeper->how) {
+    case AWAKE:
+        while (epoll_wait(sleeper->set, &event, 1, 0) == 0)
+            sched_yield();
+        break;
+    case BUSY:
+        CHECK(pipe(others) == 0);
+        write_all(others[1], "!", 1);
+        event = (struct epoll_event){.events = EPOLLIN};
+        CHECK(epoll_ctl(sleeper->set, EPOLL_CTL_ADD, others[0], &event) == 0);
+        while (epoll_wait(sleeper->set, both, 2, -1) < 2)
+            sched_yield();
+        CHECK(close(others[0]) == 0 && close(others[1]) == 0);
+        break;
     case RECV:
         CHECK(recv(fd, buf, sizeof buf, 0) == 3);
         break;
@@ -172,8 +186,8 @@ static void time_over(int how)
     if (how == NESTED)
         outer = epoll_of(set_of_b, EPOLLIN);
     struct sleeper sleeper = {.fd = b, .set = how == NESTED ? outer : set_of_b, .how = how};
-    /* Once with bytes that are held when the sleep begins, once with bytes that come during it. */
-    for (int during = 0; during < 2; during++) {
+    /* Once with bytes that are held when the sleep begins, once with bytes that come during it, if there is one. */
+    for (int during = 0; during < (how >= AWAKE ? 1 : 2); during++) {
         long begin = milliseconds();
         if (during)
             do_later(&sleeper.later, cork_later, &a);
