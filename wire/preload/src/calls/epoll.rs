@@ -17,7 +17,7 @@ use crate::hazard::outside;
 use crate::signals::while_asleep;
 use crate::table::{self, SetRef, SocketRef, TableEntry};
 use crate::timeout::{Timeout, timespec};
-use crate::{cancel, log, pointers, real, relay, start, track};
+use crate::{cancel, deferred, log, pointers, real, relay, start, track};
 
 fn created(epfd: c_int) -> c_int {
     if epfd >= 0 && start::is_tracking() {
@@ -26,7 +26,8 @@ fn created(epfd: c_int) -> c_int {
     epfd
 }
 
-/// Like [`wait`], but limited to the accessible part of the list.
+/// Like [`wait`], but limited to the accessible part of the list. Fails in a signal handler that has
+/// interrupted a thread with locks of the library, as epoll_ctl does: one may be that of the set.
 fn wait_into(
     set: &SetRef,
     epfd: c_int,
@@ -43,6 +44,9 @@ fn wait_into(
     // linux/eventpoll.c, EP_MAX_EVENTS: the kernel's maximum.
     if wanted == 0 || wanted > c_int::MAX as usize || !is_possible(events.cast(), wanted) {
         return sleep(&mut left, None);
+    }
+    if deferred::is_interrupted() {
+        return fail(Errno::AGAIN);
     }
     let room = pointers::writable(events.cast(), wanted) / size_of::<epoll_event>();
     if room > 0 {
@@ -107,7 +111,11 @@ interpose! {
         {
             return fail(error);
         }
-        match (entry, table::set(epfd)) {
+        let outer = table::set(epfd);
+        if outer.is_some() && deferred::is_interrupted() {
+            return fail(Errno::AGAIN);
+        }
+        match (entry, outer) {
             (TableEntry::Socket(socket), Some(set)) => {
                 // SAFETY: it can be read, unless something is taken out.
                 let change = unsafe { Change::new(&set, epfd, op, &socket, fd, event) };

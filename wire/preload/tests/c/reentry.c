@@ -8,7 +8,7 @@
 
 extern char **environ;
 
-static int a, b, c, d, says_no;
+static int a, b, c, d, set, says_no;
 static char *page;
 static void (*in_the_handler)(void);
 
@@ -63,17 +63,20 @@ static void protect(void (*handler)(void))
 static void during_wait(void)
 {
     struct pollfd entry = {.fd = b, .events = POLLIN | POLLOUT};
+    struct epoll_event event = {EPOLLIN, {.fd = b}};
+    expect_again(epoll_ctl(set, EPOLL_CTL_MOD, b, &event));
+    expect_again(epoll_wait(set, &event, 1, -1));
     CHECK(shutdown(b, SHUT_WR) == 0);
     CHECK(poll(&entry, 1, 0) == 1 && (entry.revents & POLLIN));
     CHECK(close(d) == 0);
 }
 
-/* During a wait on a set, one of its connections is shut down, and another one closed. */
+/* During a wait on a set, one of its connections is shut down, and another one closed. The set itself is not to be had. */
 static void in_the_midst_of_a_wait(void)
 {
     struct epoll_event event = {EPOLLIN | EPOLLRDHUP, {0}};
     char buf[8];
-    int set = epoll_create1(0);
+    set = epoll_create1(0);
     pair(&a, &b);
     pair(&c, &d);
     event.data.fd = b;
@@ -84,7 +87,7 @@ static void in_the_midst_of_a_wait(void)
     CHECK(epoll_wait(set, events, 4, 0) == 0);
     write_all(a, "x", 1);
     protect(during_wait);
-    CHECK(epoll_wait(set, events, 4, -1) == 1 && events[0].data.fd == b);
+    CHECK(epoll_wait(set, events, 4, -1) == 1 && events[0].data.fd == b && says_no == 2);
     CHECK(read(a, buf, 1) == 0 && read(c, buf, 1) == 0);
 
     /* The set continues, also for the new file at the number. */
