@@ -263,7 +263,10 @@ unsafe fn receive_message(
         // The kernel notices the bad pointer when it takes bytes.
         return fail(Errno::FAULT);
     }
-    let received = control.and_then(|control| guarded(|| control.deliver(socket, result > 0)));
+    // A receive of nothing does not tell the end of the stream.
+    // SAFETY: the application's own array.
+    let came = result > 0 || unsafe { into.len() } == Ok(0);
+    let received = control.and_then(|control| guarded(|| control.deliver(socket, came)));
     let received = received.unwrap_or_default();
     // SAFETY: it can be written to.
     unsafe {
