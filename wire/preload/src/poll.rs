@@ -17,9 +17,9 @@ use libc::{
 use seekwire_endpoint::{Carrier, Connection, Holding, Interest, Plain};
 use seekwire_transport::Errno;
 use seekwire_transport::spin::Seen;
-use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::doorbell::EdgeWatch;
 use seekwire_transport::sys::signal::HeldBack;
+use seekwire_transport::sys::{self, Fd};
 use smallvec::SmallVec;
 
 use crate::call_path::CallPath;
@@ -564,13 +564,15 @@ impl Ours<'_> {
 
     /// When the kernel ends a connection, it first sets the error and then frees the unsent bytes.
     /// A check in between finds the error, but not the room that comes with it. The kernel's own
-    /// wait would be woken again afterwards; here the peer's doorbell may end the sleep before.
+    /// wait would be woken again afterwards; here the peer's doorbell may end the sleep before. A
+    /// socket whose error queue has messages is no such case.
     fn await_end(&self, fds: &[pollfd], asked: &mut Asked) {
         const LOOKS: u32 = 10_000;
         let is_half_reported = |asked: &Asked| {
-            self.sockets.iter().any(|&(at, _)| {
+            self.sockets.iter().any(|&(at, socket)| {
                 fds[at].events & POLLOUT != 0
                     && asked[at].revents & (POLLERR | POLLHUP | POLLOUT) == POLLERR
+                    && !sys::socket::fills_error_queue(socket.connection.fd())
             })
         };
         for _ in 0..LOOKS {

@@ -500,6 +500,16 @@ pub fn is_zerocopy(fd: Fd) -> Result<bool, Errno> {
     Ok(on != 0)
 }
 
+/// Whether poll may report POLLERR for messages in the kernel's error queue, which are no end of the
+/// connection: those of SO_ZEROCOPY and SO_TIMESTAMPING.
+#[must_use]
+pub fn fills_error_queue(fd: Fd) -> bool {
+    [libc::SO_ZEROCOPY, libc::SO_TIMESTAMPING].into_iter().any(|name| {
+        let mut on: libc::c_int = 0;
+        getsockopt(fd, libc::SOL_SOCKET, name, &mut on).is_ok() && on != 0
+    })
+}
+
 /// SO_RCVLOWAT.
 ///
 /// # Errors
