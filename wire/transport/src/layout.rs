@@ -56,7 +56,8 @@ pub const WANT_PUBLISHED: usize = 0x0e8;
 /// With [`RECALL_FROM`]: bytes received by TCP, times 2, plus 1 if the next byte comes from the
 /// ring.
 pub const RECALL_TCP: usize = 0x0f0;
-/// The peer's [`HELD_FROM`], once all waiters for data know how long it lasts.
+/// The peer's [`HELD_FROM`], once all waiters for data know how long it lasts; with the highest bit
+/// if some do.
 pub const KNOWN_HOLD: usize = 0x0f8;
 
 pub const ARM_SPACE: usize = 0x100;

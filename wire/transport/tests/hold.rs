@@ -195,6 +195,22 @@ fn a_second_sleeper_may_know_nothing_of_the_hold() {
     assert!(send(&a, b"second", true));
 }
 
+/// Such as an epoll set and a receive.
+#[test]
+fn an_answer_that_ends_a_hold_wakes_all_who_know_of_it() {
+    let is_rung = |ring: &Ring| poll::look(ring.doorbell.fd(), Events::READ).unwrap().read;
+    for readers in [1, 2] {
+        let (a, b) = ends();
+        b.queue.tx().carrier().unwrap();
+        assert!(!send(&a, b"held", true));
+        (0..readers).for_each(|_| b.arm(Events::READ));
+        (0..readers).for_each(|_| assert!(b.queue.note_hold().is_some()));
+        b.send_with(|tx, _| tx.push(&mut Gather::new(&[IoSlice::new(b"answer")])).unwrap());
+        assert!(is_rung(&b), "{readers} readers");
+        assert_eq!(received(&b), 4);
+    }
+}
+
 /// Such as an epoll set that has not looked when another waiter silences the doorbell.
 #[test]
 fn a_sleeper_that_does_not_know_of_the_hold_is_woken_again() {

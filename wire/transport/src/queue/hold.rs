@@ -32,6 +32,9 @@ use crate::sync::Ordering;
 /// The longest time for which the kernel's TCP holds bytes back.
 const LIMIT: Duration = Duration::from_millis(200);
 
+/// Set in the word of the known hold if not all waiters know of it.
+const NOT_BY_ALL: u64 = 1 << 63;
+
 /// If a peer's hold changes this often during one look, nothing is held back.
 const MOST_CHANGES: usize = 8;
 
@@ -120,11 +123,14 @@ impl<O: QueueMemory, P: PeerMemory> QueuePair<O, P> {
             }
             return None;
         };
+        let from = hold.position + 1;
         // Another waiter may have gone to sleep before the hold began, and not know of it.
-        if self.number_of_readers() == 1 {
+        let is_only_one = self.number_of_readers() == 1;
+        if is_only_one || self.get(layout::KNOWN_HOLD) != from {
+            let known = if is_only_one { from } else { from | NOT_BY_ALL };
             // Fenced: either a send of this end that ends the hold sees this, or the look that follows
             // sees its bytes.
-            self.own.store_fenced(layout::KNOWN_HOLD, hold.position + 1);
+            self.own.store_fenced(layout::KNOWN_HOLD, known);
         }
         Some(hold.left)
     }
@@ -310,8 +316,8 @@ impl<O: QueueMemory, P: PeerMemory> Tx<'_, O, P> {
     #[cold]
     fn ends_hold(&self) -> bool {
         let q = self.queue;
-        let is_noted =
-            q.peer.load(layout::HELD_FROM, Ordering::Acquire) == q.get(layout::KNOWN_HOLD);
+        let known = q.get(layout::KNOWN_HOLD) & !NOT_BY_ALL;
+        let is_noted = q.peer.load(layout::HELD_FROM, Ordering::Acquire) == known;
         is_noted && q.has_readers() && !QueuePair::is_holding(q)
     }
 
