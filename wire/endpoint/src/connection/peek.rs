@@ -155,12 +155,19 @@ impl Connection {
         let mut scatter = Scatter::new(bufs);
         self.peek_spill(&mut scatter)?;
         const LITTLE: usize = 16 << 10;
+        /// Of the bytes after an urgent one, of which FIONREAD counts none.
+        const MOST: usize = 4 << 20;
+        // An urgent byte ends what precedes it. The kernel goes on after it if nothing does.
+        let is_first = scatter.filled() == 0 && data_path.ring.queue.carriers().1 == Carrier::Tcp;
         let mut by_tcp = Vec::new();
         let looked = rx.peek_both(&mut scatter, || {
             // A buffer may be larger than all that the kernel can hold. If memory is short, the
             // peek returns less.
-            let there =
-                if socket::is_at_mark(self.fd()) { Ok(0) } else { socket::unread(self.fd()) };
+            let there = match socket::is_at_mark(self.fd()) {
+                true if is_first => Ok(MOST),
+                true => Ok(0),
+                false => socket::unread(self.fd()),
+            };
             let len = room.min(there.unwrap_or(0));
             by_tcp = zeros(len).or_else(|_| zeros(len.min(LITTLE))).unwrap_or_default();
             // With an error no bytes are returned. A receive that gets here returns it: the kernel
