@@ -1,6 +1,8 @@
 # Front door for people and scripts. The work is done by cargo and by scripts/, which can be run by hand too.
 
 PREFIX ?= /usr/local
+# The directory that the dynamic loader puts for "$LIB", below /usr: lib/ARCH on Debian, lib64 on Fedora.
+LIBDIR ?= $(PREFIX)/lib
 DESTDIR ?=
 CARGO ?= cargo
 CARGO_TARGET_DIR ?= target
@@ -10,8 +12,9 @@ QUICK ?=
 export CARGO CARGO_TARGET_DIR
 
 bindir = $(DESTDIR)$(PREFIX)/bin
-libdir = $(DESTDIR)$(PREFIX)/lib
-privdir = $(libdir)/seekwire
+libdir = $(DESTDIR)$(LIBDIR)
+preloaddir = $(libdir)/seekwire
+privdir = $(DESTDIR)$(PREFIX)/lib/seekwire
 includedir = $(DESTDIR)$(PREFIX)/include
 pkgconfigdir = $(libdir)/pkgconfig
 mandir = $(DESTDIR)$(PREFIX)/share/man
@@ -144,16 +147,17 @@ $(built):
 	@echo "$@ is missing: run \`make build\` first" >&2; exit 1
 
 install: $(built) ## Install under $(DESTDIR)$(PREFIX)
-	install -d "$(bindir)" "$(privdir)" "$(pkgconfigdir)" "$(includedir)" "$(mandir)/man3" "$(mandir)/man7" "$(examplesdir)"
+	install -d "$(bindir)" "$(preloaddir)" "$(privdir)" "$(pkgconfigdir)" "$(includedir)" "$(mandir)/man3" "$(mandir)/man7" "$(examplesdir)"
 	install -d "$(bashdir)" "$(zshdir)" "$(fishdir)"
 	scripts/install-stripped $(release)/seekwire "$(bindir)/seekwire"
 	scripts/install-stripped $(release)/libseekwire.so "$(libdir)/$(soname)"
 	ln -sf $(soname) "$(libdir)/libseekwire.so"
-	ln -sf ../$(soname) "$(privdir)/libseekwire.so"
+	ln -sf ../$(soname) "$(preloaddir)/$(soname)"
+	ln -sfr "$(libdir)/$(soname)" "$(privdir)/libseekwire.so"
 	for program in $(installed); do scripts/install-stripped $(release)/$$program "$(privdir)/$$program" || exit; done
 	strip --strip-debug -o "$(libdir)/libseekwire.a" $(release)/libseekwire.a
 	chmod 644 "$(libdir)/libseekwire.a"
-	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(version)|' wire/packaging/seekwire.pc.in >"$(pkgconfigdir)/seekwire.pc"
+	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR:$(PREFIX)%=$${prefix}%)|; s|@VERSION@|$(version)|' wire/packaging/seekwire.pc.in >"$(pkgconfigdir)/seekwire.pc"
 	chmod 644 "$(pkgconfigdir)/seekwire.pc"
 	install -m 644 wire/include/seekwire.h flow/include/seekwire_filter.h "$(includedir)"
 	install -m 644 LICENSE-MIT LICENSE-APACHE "$(docdir)"
@@ -174,7 +178,7 @@ install-debug: $(built) ## Install the debug symbols of what is installed, for d
 	for program in $(installed); do scripts/install-stripped --debug $(release)/$$program "$(privdir)/$$program" || exit; done
 
 uninstall: ## Remove exactly what install and install-debug put there
-	rm -f "$(bindir)/seekwire" "$(privdir)/libseekwire.so" "$(libdir)/libseekwire.so" "$(libdir)/$(soname)" "$(libdir)/libseekwire.a"
+	rm -f "$(bindir)/seekwire" "$(privdir)/libseekwire.so" "$(preloaddir)/$(soname)" "$(libdir)/libseekwire.so" "$(libdir)/$(soname)" "$(libdir)/libseekwire.a"
 	rm -f $(foreach program,$(programs) seekwire-zeromq,"$(privdir)/$(program)")
 	rm -f "$(bindir)/.debug/seekwire.debug" "$(libdir)/.debug/$(soname).debug"
 	rm -f $(foreach program,$(programs) seekwire-zeromq,"$(privdir)/.debug/$(program).debug")
@@ -185,7 +189,7 @@ uninstall: ## Remove exactly what install and install-debug put there
 	rm -f "$(mandir)/man1/seekwire.1" "$(mandir)"/man1/seekwire-*.1
 	rm -f "$(bashdir)/seekwire" "$(zshdir)/_seekwire" "$(fishdir)/seekwire.fish"
 	for page in wire/man/*.3 wire/man/*.7; do rm -f "$(mandir)/man$${page##*.}/$${page#wire/man/}"; done
-	-rmdir "$(privdir)" "$(examplesdir)" "$(docdir)" 2>/dev/null
+	-rmdir "$(privdir)" "$(preloaddir)" "$(examplesdir)" "$(docdir)" 2>/dev/null
 
 clean: ## Remove build products and reports
 	$(CARGO) clean
