@@ -31,6 +31,8 @@ soname = libseekwire.so.$(shell sed -n 's/^const ABI: u32 = \([0-9]*\);/\1/p' wi
 
 # What the command starts, as wire/cli/src/external_commands.rs has it.
 programs = seekwire-demo seekwire-flow seekwire-lab seekwire-nic seekwire-slides
+# Beside those that the programs write.
+manuals = $(wildcard wire/man/*.[0-9])
 # What the README of the documentation points at.
 guides = $(addprefix flow/docs/,cluster.md filter-protocol.md pipelines.md) slides/docs/slides.md $(addprefix wire/docs/,limits.md operation.md virtual-machines.md)
 
@@ -129,9 +131,7 @@ kernel-lab: ## Count the instructions that the kernel module saves; report in $(
 
 man: $(addprefix $(release)/,seekwire $(programs)) ## Write the man pages to $(OUT)/man
 	for program in seekwire $(programs); do $(release)/$$program generate man $(OUT)/man/man1 || exit; done
-	install -d $(OUT)/man/man3 $(OUT)/man/man7
-	install -m 644 wire/man/*.3 $(OUT)/man/man3
-	install -m 644 wire/man/*.7 $(OUT)/man/man7
+	for page in $(manuals); do install -D -m 644 $$page "$(OUT)/man/man$${page##*.}/$${page##*/}" || exit; done
 
 completions: $(addprefix $(release)/,seekwire $(programs)) ## Write what bash, zsh and fish complete to $(OUT)/completions
 	install -d $(OUT)/completions
@@ -147,7 +147,7 @@ $(built):
 	@echo "$@ is missing: run \`make build\` first" >&2; exit 1
 
 install: $(built) ## Install under $(DESTDIR)$(PREFIX)
-	install -d "$(bindir)" "$(preloaddir)" "$(privdir)" "$(pkgconfigdir)" "$(includedir)" "$(mandir)/man3" "$(mandir)/man7" "$(examplesdir)"
+	install -d "$(bindir)" "$(preloaddir)" "$(privdir)" "$(pkgconfigdir)" "$(includedir)" "$(examplesdir)"
 	install -d "$(bashdir)" "$(zshdir)" "$(fishdir)"
 	scripts/install-stripped $(release)/seekwire "$(bindir)/seekwire"
 	scripts/install-stripped $(release)/libseekwire.so "$(libdir)/$(soname)"
@@ -165,8 +165,7 @@ install: $(built) ## Install under $(DESTDIR)$(PREFIX)
 	install -m 644 wire/examples/seek.c flow/examples/checksum.c "$(examplesdir)"
 	install -m 755 flow/examples/redact.py "$(examplesdir)"
 	for program in seekwire $(programs); do $(release)/$$program generate man "$(mandir)/man1" || exit; done
-	install -m 644 wire/man/*.3 "$(mandir)/man3"
-	install -m 644 wire/man/*.7 "$(mandir)/man7"
+	for page in $(manuals); do install -D -m 644 $$page "$(mandir)/man$${page##*.}/$${page##*/}" || exit; done
 	$(release)/seekwire generate completion bash >"$(bashdir)/seekwire"
 	$(release)/seekwire generate completion zsh >"$(zshdir)/_seekwire"
 	$(release)/seekwire generate completion fish >"$(fishdir)/seekwire.fish"
@@ -188,7 +187,7 @@ uninstall: ## Remove exactly what install and install-debug put there
 	rm -f "$(docdir)/LICENSE-MIT" "$(docdir)/LICENSE-APACHE" "$(docdir)/README.md" $(foreach guide,$(guides),"$(docdir)/$(notdir $(guide))")
 	rm -f "$(mandir)/man1/seekwire.1" "$(mandir)"/man1/seekwire-*.1
 	rm -f "$(bashdir)/seekwire" "$(zshdir)/_seekwire" "$(fishdir)/seekwire.fish"
-	for page in wire/man/*.3 wire/man/*.7; do rm -f "$(mandir)/man$${page##*.}/$${page#wire/man/}"; done
+	for page in $(manuals); do rm -f "$(mandir)/man$${page##*.}/$${page##*/}"; done
 	-rmdir "$(privdir)" "$(preloaddir)" "$(examplesdir)" "$(docdir)" 2>/dev/null
 
 clean: ## Remove build products and reports
