@@ -37,8 +37,8 @@ use thiserror::Error;
 /// A program of Seekwire is not installed.
 #[derive(Debug, Error)]
 #[error(
-    "the program {name} was not found (looked at {}); `make install` in Seekwire's sources installs it, \
-     `cargo build --release --bin {name}` builds it",
+    "the program {name} was not found (looked at {}); the package {name} has it, `make install` in Seekwire's sources \
+     installs it, `cargo build --release --bin {name}` builds it",
     library::listed(looked_at)
 )]
 pub struct Missing {
@@ -114,7 +114,9 @@ mod tests {
         let find = || find_from(Some(&binaries), "part").map(|path| path.canonicalize().unwrap());
         let error = find().unwrap_err().to_string();
         assert!(error.contains("bin/part") && error.contains("lib/seekwire/part"), "{error}");
-        assert!(error.contains("make install") && error.contains("--bin part"), "{error}");
+        for advice in ["the package part", "make install", "--bin part"] {
+            assert!(error.contains(advice), "{error}");
+        }
         std::fs::write(private.join("part"), "").unwrap();
         assert_eq!(find().unwrap(), private.join("part").canonicalize().unwrap());
         std::fs::write(binaries.join("part"), "").unwrap();
