@@ -37,7 +37,7 @@ manuals = $(wildcard wire/man/*.[0-9])
 guides = $(addprefix flow/docs/,cluster.md filter-protocol.md pipelines.md) slides/docs/slides.md $(addprefix wire/docs/,limits.md operation.md virtual-machines.md)
 
 .DEFAULT_GOAL := build
-.PHONY: help build demo lab report book test test-all check t test-suites lint differential faults loom miri fuzz kernel vm kernel-lab kernel-kasan man completions install install-debug uninstall clean
+.PHONY: help build demo lab report book test test-all check t test-suites lint differential faults loom miri fuzz kernel vm kernel-lab kernel-kasan man completions install install-debug uninstall deb rpm tarball clean
 
 help: ## Show these targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -189,6 +189,17 @@ uninstall: ## Remove exactly what install and install-debug put there
 	rm -f "$(bashdir)/seekwire" "$(zshdir)/_seekwire" "$(fishdir)/seekwire.fish"
 	for page in $(manuals); do rm -f "$(mandir)/man$${page##*.}/$${page##*/}"; done
 	-rmdir "$(privdir)" "$(preloaddir)" "$(examplesdir)" "$(docdir)" 2>/dev/null
+
+deb: $(built) ## Make Debian packages of what `make build` built, in $(OUT)/deb
+	scripts/deps deb
+	OUT=$(OUT) scripts/package deb
+
+rpm: $(built) ## Make RPM packages of it, in $(OUT)/rpm
+	scripts/deps rpm
+	OUT=$(OUT) scripts/package rpm
+
+tarball: $(built) ## Make an archive of it that installs itself, in $(OUT)/tarball
+	OUT=$(OUT) scripts/package tarball
 
 clean: ## Remove build products and reports
 	$(CARGO) clean
