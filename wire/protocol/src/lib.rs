@@ -7,6 +7,7 @@
 //!   offer      the datagrams by which two processes agree on shared memory
 //!   record     the header word of one record in a descriptor ring
 //!   switch     per direction: which carrier moves the bytes, and from which byte on
+//!   readiness  what is ready at an end, and news to a waiter
 //!   span       positions in a stream of bytes
 //!   holes      which bytes were taken out of the middle of a stream
 //!   message    messages in a stream, and which receive each of them belongs to
@@ -19,6 +20,7 @@ pub mod holes;
 pub mod message;
 mod names;
 pub mod offer;
+pub mod readiness;
 pub mod record;
 pub mod span;
 pub mod switch;
