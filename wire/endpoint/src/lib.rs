@@ -38,9 +38,10 @@ pub mod seek_threshold;
 
 pub use config::Config;
 pub use connection::{
-    Connection, HandedOver, HeadLoan, Holding, Interest, LoanPiece, Plain, RangeLoan, Readiness,
-    RecvFlags, Reserved, SendFlags, SetSpinner, Settings, Status, Totals, Until,
+    Armed, Connection, HandedOver, HeadLoan, Holding, Interest, LoanPiece, Plain, RangeLoan,
+    Readiness, RecvFlags, Reserved, SendFlags, Settings, Status, Totals, Until,
 };
+pub use seekwire_protocol::readiness::{self, Sends};
 pub use seekwire_protocol::{Carrier, Reason, Role};
 pub use seekwire_transport::seek::{At, SeekOptions};
 

@@ -5,7 +5,7 @@
 //!        |  libc call                          |
 //!   calls      one file per family        api      wire/include/seekwire.h
 //!        |  look the fd up; delegate          seek       the part that receives out of order
-//!   call_path  by libc or by us        poll      waiting on a list of fds
+//!   call_path  by libc or by us        poll      waiting on a list of fds    waiter   on several ends
 //!   track      entering and leaving the table
 //!        |
 //!   table      fd number -> object, protected by hazard pointers
@@ -89,3 +89,4 @@ mod unknown_rings;
 mod unload;
 mod unwinder;
 mod uring;
+mod waiter;

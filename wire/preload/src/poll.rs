@@ -1,10 +1,8 @@
 //! Waiting on a list of fds, of which some are connections that are attached or seeking: the engine
 //! of poll, ppoll, select and pselect.
 //!
-//! First user space is checked, and the kernel as well unless every fd is an attached connection,
-//! so that no fd starves. Then, if that pays, the caller spins for a moment. Then every attached
-//! connection is armed, and the thread sleeps on the application's fds and on the doorbells
-//! together.
+//! User space is checked, and the kernel as well unless every fd is an attached connection, so that
+//! no fd starves. The thread sleeps on the application's fds and on the doorbells together.
 
 use std::ffi::{c_int, c_short};
 use std::ptr;
@@ -14,9 +12,9 @@ use libc::{
     POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM,
     pollfd, sigset_t,
 };
-use seekwire_endpoint::{Carrier, Connection, Holding, Interest, Plain};
+use seekwire_endpoint::{Armed, Carrier, Holding, Interest, Plain, Sends};
 use seekwire_transport::Errno;
-use seekwire_transport::spin::Seen;
+use seekwire_transport::ring::MOST_LEFT;
 use seekwire_transport::sys::doorbell::EdgeWatch;
 use seekwire_transport::sys::signal::HeldBack;
 use seekwire_transport::sys::{self, Fd};
@@ -28,36 +26,18 @@ use crate::look::look;
 use crate::signals::while_asleep;
 use crate::table::{self, SetRef, SocketRef, TableEntry};
 use crate::timeout::{Timeout, timespec};
+use crate::waiter::{MOST_QUESTIONS, Spun, Waiter, stay_awake, until_armed};
 use crate::{epoll, real, unload};
 
 const READ: c_short = POLLIN | POLLRDNORM;
 /// TCP never reports POLLWRBAND.
 const WRITE: c_short = POLLOUT | POLLWRNORM;
 
-/// While a thread spins, the kernel is queried once in this many checks: every few microseconds.
-const LOOKS_PER_QUESTION: u32 = 128;
-
-/// Maximum number of kernel queries per call while each one turns up new events.
-const MOST_QUESTIONS: u32 = 4;
-
-/// After this many wake-ups by doorbells left signalled for other waiters, such as an epoll set on
-/// which nobody waits, the call waits for new signals only.
-const MOST_LEFT: u32 = 100;
-
 /// How long to sleep if an event may come without ending the sleep.
 const SHORT: Duration = Duration::from_millis(10);
 
 /// A list for the kernel.
 type Asked = SmallVec<[pollfd; 16]>;
-
-/// The result of spinning.
-enum Awake {
-    /// The kernel was queried, and reported events.
-    Asked,
-    /// A connection is ready.
-    Ready,
-    InVain,
-}
 
 /// The source of an answer.
 pub(crate) enum PollAnswer {
@@ -83,11 +63,10 @@ struct Sleep<'a> {
     is_of_select: bool,
     /// Holds the files, like the kernel's poll.
     holdings: SmallVec<[Holding<'a>; 8]>,
-    /// Used once the sleep has begun: a signal ends it even if it comes while the thread is awake
-    /// in between.
+    /// Used once the sleep has begun, or the thread stays awake for long: a signal ends the call even
+    /// if it comes while the thread is awake.
     signals: Option<HeldBack>,
-    /// Signals that are pending before the sleep.
-    early: Option<HeldBack>,
+    has_begun: bool,
     /// Number of times that a doorbell has woken it.
     called: u32,
     /// Watched in place of the doorbells, after [`MOST_LEFT`] wake-ups.
@@ -95,10 +74,6 @@ struct Sleep<'a> {
 }
 
 impl Sleep<'_> {
-    fn has_begun(&self) -> bool {
-        self.signals.is_some()
-    }
-
     fn watches_edges(&self) -> bool {
         self.called >= MOST_LEFT
     }
@@ -164,7 +139,7 @@ pub(crate) fn wait(
         let waited = wait_for_ours(fds, &ours, &mut timeout, mask, &mut sleep);
         let mut result = waited.unwrap_or(0);
         // Like the kernel, which looks up each number again after a wake-up.
-        if result > 0 && sleep.has_begun() {
+        if result > 0 && sleep.has_begun {
             for (at, socket) in &ours.sockets {
                 if socket.connection.is_closed() {
                     fds[*at].revents = POLLNVAL;
@@ -172,10 +147,10 @@ pub(crate) fn wait(
             }
             result = count(fds);
         }
-        let has_slept = sleep.has_begun();
+        let has_slept = sleep.has_begun;
         guarded(|| drop(sleep.holdings));
         // Handlers of pending signals run here, or at the end.
-        match (waited, sleep.signals.as_ref().or(sleep.early.as_ref())) {
+        match (waited, &sleep.signals) {
             (None, Some(signals)) => match signals.let_in() {
                 Ok(()) => PollAnswer::Left(timeout),
                 Err(error) => PollAnswer::Poll { result: fail(error), has_slept },
@@ -218,6 +193,15 @@ fn part(fd: c_int) -> Option<TableEntry> {
     })
 }
 
+/// One call, while it waits.
+struct Call<'w, 'a, 'o> {
+    fds: &'w mut [pollfd],
+    ours: &'a Ours<'o>,
+    all_attached: bool,
+    timeout: &'w mut Timeout,
+    sleep: &'w mut Sleep<'a>,
+}
+
 /// `None` if the library leaves the process.
 fn wait_for_ours<'a>(
     fds: &mut [pollfd],
@@ -227,66 +211,110 @@ fn wait_for_ours<'a>(
     sleep: &mut Sleep<'a>,
 ) -> Option<c_int> {
     let all_attached = ours.sets.is_empty() && ours.sockets.len() == fds.len();
-    let mut slept = false;
     // The peer may be waiting for this, and the call may not get as far as sleeping.
     guarded_raw(|| ours.service_peers());
     // Only the kernel knows about a direction that is on TCP, and mostly at once.
-    let mut is_for_kernel = ours.is_for_kernel(fds);
+    let mut asks = ours.is_for_kernel(fds);
+    let mut call = Call { fds, ours, all_attached, timeout, sleep };
     loop {
+        let (armed, held) = match until_armed(&mut call, asks) {
+            Ok(armed) => armed,
+            Err(answer) => return answer,
+        };
+        if let Err(result) = call.sleep(armed, held, mask) {
+            return Some(result);
+        }
+        // The kernel has checked the fds one after the other, and the doorbells last: if it is
+        // asked again, it reports all events that came before those.
+        asks = true;
+    }
+}
+
+impl<'a, 'o> Waiter for Call<'_, 'a, 'o> {
+    /// As returned by [`wait_for_ours`].
+    type Answer = Option<c_int>;
+    /// Also how long the sleep may be if peers hold bytes back.
+    type Armed = (ArmedEnds<'a, 'o>, Option<Duration>);
+
+    fn look(&mut self, asks: bool) -> Option<Option<c_int>> {
+        let ours = self.ours;
         if unload::has_begun() {
+            return Some(None);
+        }
+        if self.sleep.has_begun {
+            // Another process may have begun to use a set.
+            ours.sets.iter().for_each(|(at, set)| _ = epoll::is_alone(set, self.fds[*at].fd));
+        }
+        self.fds.iter_mut().for_each(|entry| entry.revents = 0);
+        let ready = guarded_raw(|| ours.add_ready(self.fds)).unwrap_or(false);
+        if ready && self.all_attached && guarded_raw(|| ours.knows_all(self.fds)).unwrap_or(false) {
+            return Some(Some(count(self.fds)));
+        }
+        if !(ready || asks || self.timeout.is_none()) {
             return None;
         }
-        if sleep.has_begun() {
-            // Another process may have begun to use a set.
-            ours.sets.iter().for_each(|(at, set)| _ = epoll::is_alone(set, fds[*at].fd));
+        let answered = ours.ask_kernel(self.fds);
+        // A set may be readable because of the event that wakes the others.
+        if !ours.sets.is_empty() && unload::has_begun() {
+            return Some(None);
         }
-        fds.iter_mut().for_each(|entry| entry.revents = 0);
-        let ready = guarded_raw(|| ours.add_ready(fds)).unwrap_or(false);
-        if ready && all_attached && guarded_raw(|| ours.knows_all(fds)).unwrap_or(false) {
-            return Some(count(fds));
+        match count(self.fds) {
+            0 if !answered => Some(Some(-1)),
+            0 if asks && !self.timeout.is_over() => None,
+            1.. if guarded_raw(|| ours.make_room(self.fds)).unwrap_or(false) => self.look(true),
+            ready => Some(Some(ready)),
         }
-        if ready || slept || is_for_kernel || timeout.is_none() {
-            let answered = ours.ask_kernel(fds);
-            // A set may be readable because of the event that wakes the others.
-            if !ours.sets.is_empty() && unload::has_begun() {
-                return None;
-            }
-            match count(fds) {
-                0 if !answered => return Some(-1),
-                0 if (slept || is_for_kernel) && !timeout.is_over() => slept = false,
-                1.. if guarded_raw(|| ours.make_room(fds)).unwrap_or(false) => {
-                    is_for_kernel = true;
-                    continue;
+    }
+
+    /// By the experience of the first connection.
+    fn spin(&mut self) -> Spun {
+        let Self { fds, ours, all_attached, timeout, sleep } = self;
+        let spin = || {
+            let place = |socket: &SocketRef| socket.connection.place_of_peer();
+            let mut worthy =
+                ours.sockets.iter().filter_map(|(_, socket)| Some((socket, place(socket)?)));
+            let Some((first, peer)) = worthy.next() else { return Spun::InVain };
+            let kernel_has_events = || {
+                !*all_attached && {
+                    let mut asked = ours.masked(fds).0;
+                    look(&mut asked) && asked.iter().any(|entry| entry.revents != 0)
                 }
-                ready => return Some(ready),
-            }
-            is_for_kernel = false;
-        }
-        match guarded_raw(|| ours.stay_awake(fds, all_attached, timeout, &mut sleep.early)) {
-            Some(Awake::Asked) => {
-                slept = true;
-                continue;
-            }
-            Some(Awake::Ready) => continue,
-            Some(Awake::InVain) | None => {}
-        }
+            };
+            let is_ready = || ours.any_ready(fds);
+            stay_awake(
+                &first.spinner,
+                peer,
+                timeout,
+                &mut sleep.signals,
+                kernel_has_events,
+                is_ready,
+            )
+        };
+        guarded_raw(spin).unwrap_or(Spun::InVain)
+    }
+
+    fn arm(&mut self) -> Option<Self::Armed> {
         // From here on any event ends the sleep. Arming makes room for later events, by taking
         // earlier ones that would block them.
-        sleep.forget();
-        let armed = Armed { ours, requests: guarded_raw(|| ours.arm(fds)).unwrap_or_default() };
-        // Read before the last check: bytes that are held back during it become visible within this
-        // time.
-        let held = guarded_raw(|| ours.held(fds)).flatten();
-        let news = guarded_raw(|| ours.any_ready(fds)).unwrap_or(true)
-            || guarded_raw(|| ours.sets.iter().any(|(_, set)| set.arm())).unwrap_or(true);
-        if news {
-            drop(armed);
-            continue;
-        }
+        self.sleep.forget();
+        let mut armed = ArmedEnds { ours: self.ours, ends: SmallVec::new() };
+        let held = guarded_raw(|| armed.arm(self.fds)).flatten()?;
+        Some((armed, held))
+    }
+}
+
+impl<'a> Call<'_, 'a, '_> {
+    /// Sleeps once. An error is the result of the call.
+    fn sleep(
+        &mut self,
+        armed: ArmedEnds<'a, '_>,
+        held: Option<Duration>,
+        mask: *const sigset_t,
+    ) -> Result<(), c_int> {
+        let Self { fds, ours, all_attached, timeout, sleep } = self;
         // Computed only now, because a check may have moved sends off a full ring to TCP.
-        let (mut asked, held_up) = ours.masked(fds);
-        let recheck = if held_up { Some(Connection::MOMENT) } else { ours.recheck_after(fds) };
-        let mut short = held.into_iter().chain(recheck).min();
+        let (mut asked, sends) = ours.masked(fds);
+        let mut short = held.into_iter().chain(ours.recheck_after(fds, &sends)).min();
         for (at, socket) in &ours.sockets {
             let doorbell = socket.connection.doorbell_for(interest(&fds[*at]));
             let watched =
@@ -298,13 +326,13 @@ fn wait_for_ours<'a>(
         }
         let left = timeout.left_at_most(short).map(timespec);
         let limit = left.as_ref().map_or(ptr::null(), ptr::from_ref);
-        if !sleep.has_begun() {
+        if !sleep.has_begun {
             // During the sleep it becomes unknown whether a number was closed before.
-            if sleep.is_of_select && !all_attached && has_closed(&asked[..fds.len()]) {
-                slept = true;
-                continue;
+            if sleep.is_of_select && !*all_attached && has_closed(&asked[..fds.len()]) {
+                return Ok(());
             }
-            sleep.signals = Some(sleep.early.take().unwrap_or_else(HeldBack::new));
+            sleep.has_begun = true;
+            sleep.signals.get_or_insert_with(HeldBack::new);
             sleep.holdings = ours
                 .sockets
                 .iter()
@@ -332,7 +360,7 @@ fn wait_for_ours<'a>(
         drop(armed);
         set_errno(after);
         if result < 0 {
-            return Some(result);
+            return Err(result);
         }
         ours.await_end(fds, &mut asked);
         for (nth, (at, socket)) in ours.sockets.iter().enumerate() {
@@ -349,9 +377,7 @@ fn wait_for_ours<'a>(
             }
         }
         guarded_raw(|| ours.retransmit(fds, &mut asked));
-        // The kernel has checked the fds one after the other, and the doorbells last: if it is
-        // asked again, it reports all events that came before those.
-        slept = true;
+        Ok(())
     }
 }
 
@@ -482,71 +508,17 @@ impl Ours<'_> {
     }
 
     fn any_ready(&self, fds: &[pollfd]) -> bool {
-        let socket_ready = |&(at, socket): &(usize, &SocketRef)| {
-            let want = interest(&fds[at]);
-            let ready = socket.readiness_for(want);
-            want.read && ready.read || want.write && ready.write
-        };
-        self.sockets.iter().any(socket_ready) || self.sets.iter().any(|(_, set)| set.is_ready())
-    }
-
-    /// Checks the connections for a while, if that is likely to pay by the experience of the first
-    /// one, and the other fds now and then.
-    fn stay_awake(
-        &self,
-        fds: &[pollfd],
-        all_attached: bool,
-        timeout: &Timeout,
-        signals: &mut Option<HeldBack>,
-    ) -> Awake {
-        let place = |socket: &SocketRef| socket.connection.place_of_peer();
-        let mut worthy =
-            self.sockets.iter().filter_map(|(_, socket)| Some((socket, place(socket)?)));
-        let Some((first, peer)) = worthy.next() else { return Awake::InVain };
-        let mut looks = 0u32;
-        let mut answered = false;
-        let may_wait = |waited| {
-            timeout.is_much_more_than(waited)
-                && !signals.get_or_insert_with(HeldBack::new).has_come()
-        };
-        let awake = first.spinner.spin(peer, may_wait, || {
-            looks += 1;
-            if !all_attached && looks.is_multiple_of(LOOKS_PER_QUESTION) {
-                let (mut asked, _) = self.masked(fds);
-                answered = look(&mut asked) && asked.iter().any(|entry| entry.revents != 0);
-            }
-            if answered { Seen::Other } else { self.any_ready(fds).into() }
-        });
-        match awake {
-            true if answered => Awake::Asked,
-            true => Awake::Ready,
-            false => Awake::InVain,
-        }
+        self.sockets.iter().any(|&(at, socket)| is_ready(socket, interest(&fds[at])))
+            || self.sets.iter().any(|(_, set)| set.is_ready())
     }
 
     /// How long the sleep may be, if an event may come without ending it.
-    fn recheck_after(&self, fds: &[pollfd]) -> Option<Duration> {
-        let socket = |&(at, socket): &(usize, &SocketRef)| {
-            let connection = &socket.connection;
-            connection.must_recheck(interest(&fds[at])) || connection.has_undelivered()
-        };
-        let of_sockets = self.sockets.iter().any(socket).then_some(Connection::RECHECK_INTERVAL);
-        self.sets.iter().filter_map(|(_, set)| set.recheck_after()).chain(of_sockets).min()
-    }
-
-    /// How long the sleep may be, if peers hold bytes back.
-    fn held(&self, fds: &[pollfd]) -> Option<Duration> {
-        let held =
-            |&(at, socket): &(usize, &SocketRef)| socket.connection.held_for(interest(&fds[at]));
-        self.sockets.iter().filter_map(held).min()
-    }
-
-    fn arm(&self, fds: &[pollfd]) -> SmallVec<[(Interest, bool); 8]> {
-        let arm = |&(at, socket): &(usize, &SocketRef)| {
-            let want = interest(&fds[at]);
-            (want, socket.connection.arm(want))
-        };
-        self.sockets.iter().map(arm).collect()
+    fn recheck_after(&self, fds: &[pollfd], sends: &[Sends]) -> Option<Duration> {
+        let of_sockets = self.sockets.iter().zip(sends).filter_map(|(&(at, socket), &sends)| {
+            socket.connection.longest_sleep(interest(&fds[at]), sends)
+        });
+        let of_sets = self.sets.iter().filter_map(|(_, set)| set.recheck_after());
+        of_sockets.chain(of_sets).min()
     }
 
     /// The kernel polls no more fds than RLIMIT_NOFILE allows: doorbells replace their sockets if
@@ -606,44 +578,64 @@ impl Ours<'_> {
     }
 
     /// The list for the kernel. While sends do not go by TCP, room in the TCP socket means nothing;
-    /// while bytes have to be retransmitted, it is always wanted. Also returns whether to check
-    /// again soon, because room that was masked for a held-up connection comes without a
-    /// notification.
-    fn masked(&self, fds: &[pollfd]) -> (Asked, bool) {
-        let mut held_up = false;
+    /// while bytes have to be retransmitted, it is always wanted. Also returns how each connection
+    /// sends.
+    fn masked(&self, fds: &[pollfd]) -> (Asked, SmallVec<[Sends; 8]>) {
         let mut asked: Asked = fds.iter().map(|entry| pollfd { revents: 0, ..*entry }).collect();
-        for &(at, socket) in &self.sockets {
+        let mask = |&(at, socket): &(usize, &SocketRef)| {
             // The call holds the file, even though another thread has closed the number.
             if socket.connection.is_closed() {
                 asked[at].fd = socket.connection.fd().raw();
             }
-            let is_held_up = fds[at].events & WRITE != 0 && socket.connection.is_held_up();
-            held_up |= is_held_up;
-            if socket.connection.tx_on_ring() {
-                asked[at].events &= !WRITE;
-            } else if socket.connection.retransmits() {
-                asked[at].events |= POLLOUT;
-            } else if is_held_up {
-                asked[at].events &= !WRITE;
+            let sends = socket.connection.sends();
+            match sends {
+                Sends::Ring | Sends::HeldUp => asked[at].events &= !WRITE,
+                Sends::Retransmit => asked[at].events |= POLLOUT,
+                Sends::Tcp => {}
             }
-        }
-        (asked, held_up)
+            sends
+        };
+        let sends = self.sockets.iter().map(mask).collect();
+        (asked, sends)
     }
 }
 
 /// Armed connections; disarmed at the end, even if the thread is cancelled in its sleep.
-struct Armed<'a, 'b> {
+struct ArmedEnds<'a, 'b> {
     ours: &'a Ours<'b>,
-    /// The events for which each was armed, and whether the peer rings.
-    requests: SmallVec<[(Interest, bool); 8]>,
+    ends: SmallVec<[Armed; 8]>,
 }
 
-impl Drop for Armed<'_, '_> {
+impl ArmedEnds<'_, '_> {
+    /// Arms one after the other. Returns how long the sleep may be if peers hold bytes back, or
+    /// nothing once one is ready.
+    fn arm(&mut self, fds: &[pollfd]) -> Option<Option<Duration>> {
+        let mut least = None;
+        for &(at, socket) in &self.ours.sockets {
+            let want = interest(&fds[at]);
+            self.ends.push(socket.connection.arm(want));
+            let (ready, held) = socket.connection.last_look(want, || is_ready(socket, want));
+            if ready {
+                return None;
+            }
+            least = held.into_iter().chain(least).min();
+        }
+        let is_awake = |(_, set): &(usize, &SetRef)| set.is_ready() || set.arm();
+        (!self.ours.sets.iter().any(is_awake)).then_some(least)
+    }
+}
+
+impl Drop for ArmedEnds<'_, '_> {
     fn drop(&mut self) {
-        for ((_, socket), &(want, peer_rings)) in self.ours.sockets.iter().zip(&self.requests) {
-            guarded_raw(|| socket.connection.disarm(want, peer_rings));
+        for ((_, socket), armed) in self.ours.sockets.iter().zip(self.ends.drain(..)) {
+            guarded_raw(|| socket.connection.disarm(armed));
         }
     }
+}
+
+fn is_ready(socket: &SocketRef, want: Interest) -> bool {
+    let ready = socket.readiness_for(want);
+    want.read && ready.read || want.write && ready.write
 }
 
 fn interest(entry: &pollfd) -> Interest {

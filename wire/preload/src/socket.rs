@@ -5,9 +5,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::time::Duration;
 
-use seekwire_endpoint::{
-    Carrier, Connection, Interest, Readiness, Reason, Role, SetSpinner, Totals,
-};
+use seekwire_endpoint::{Carrier, Connection, Interest, Readiness, Reason, Role, Sends, Totals};
+use seekwire_transport::spin::Spinner;
 use seekwire_transport::sys::{Fd, socket as kernel};
 
 use crate::fd_numbers::Numbers;
@@ -22,18 +21,13 @@ pub(crate) const SOCK_SEEK_STREAM: c_int = 0xf;
 
 /// The connection is or was attached, seeks, or was found with a rest, so the sets watch its
 /// doorbell.
-pub(crate) const WATCHED: u8 = 1;
-/// Sends travel on the ring, so the kernel's EPOLLOUT means nothing.
-pub(crate) const TX_ON_RING: u8 = 2;
-/// Bytes wait for room in the kernel's socket: its EPOLLOUT is wanted, whatever the application
-/// asks for.
-pub(crate) const RETRANSMITS: u8 = 4;
+const WATCHED: u8 = 1;
 /// The peer rings its doorbell. A connection that only seeks has a doorbell for library memory
 /// alone.
-pub(crate) const ATTACHED: u8 = 8;
-pub(crate) const SEEKING: u8 = 16;
-/// A receiver keeps sends from TCP, so the kernel's EPOLLOUT means nothing.
-pub(crate) const HELD_UP: u8 = 32;
+const ATTACHED: u8 = 2;
+const SEEKING: u8 = 4;
+/// From this bit on: what the kernel's EPOLLOUT means ([`Sends`]).
+const SENDS: u32 = 3;
 
 /// The place of a relay's end that a program gets instead of the socket.
 pub(crate) struct Relayed {
@@ -83,7 +77,7 @@ pub(crate) struct Socket {
     /// With `handed_over`: a process that shares the connection had given it away before.
     others_gave: AtomicBool,
     /// Tracks whether spinning in poll and select has paid recently.
-    pub(crate) spinner: SetSpinner,
+    pub(crate) spinner: Spinner,
     /// The relay that the last program got to which it was handed over.
     relayed: Lock<Option<Relayed>>,
     /// The bytes that a parent process had moved when it forked this one.
@@ -111,7 +105,7 @@ impl Socket {
             loans: Lock::new(Vec::new()),
             handed_over: AtomicBool::new(false),
             others_gave: AtomicBool::new(false),
-            spinner: SetSpinner::default(),
+            spinner: Spinner::default(),
             relayed: Lock::new(None),
             inherited: OnceLock::new(),
         }
@@ -150,15 +144,7 @@ impl Socket {
             return 0;
         }
         show |= if attached { ATTACHED } else { 0 } | if seeks { SEEKING } else { 0 };
-        if self.connection.tx_on_ring() {
-            show | TX_ON_RING
-        } else if self.connection.retransmits() {
-            show | RETRANSMITS
-        } else if self.connection.is_held_up() {
-            show | HELD_UP
-        } else {
-            show
-        }
+        show | (self.connection.sends() as u8) << SENDS
     }
 
     /// True if some sets do not have the current state.
@@ -168,7 +154,7 @@ impl Socket {
             // A set finds out by itself when a read that keeps sends from TCP ends. So it may not
             // know about the next one, although it was shown the one before.
             let now = self.to_show();
-            now & HELD_UP != 0 || now != self.shown.load(Ordering::Acquire)
+            now >> SENDS == Sends::HeldUp as u8 || now != self.shown.load(Ordering::Acquire)
         }
     }
 

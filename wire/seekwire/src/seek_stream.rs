@@ -11,7 +11,7 @@ use seekwire_endpoint::{Config, seek_threshold};
 use seekwire_transport::Errno;
 use seekwire_transport::seek::SeekTcp;
 use seekwire_transport::sys::Fd;
-use seekwire_transport::sys::poll::{self, Deadline, Events};
+use seekwire_transport::sys::poll::{self, Deadline};
 use seekwire_transport::sys::socket::{self, KernelSend};
 
 use seekwire_protocol::span::Span;
@@ -356,11 +356,7 @@ impl SeekSocket for SeekStream {
         let fd = Fd::from(&self.stream);
         let until = Deadline::after(timeout);
         self.seek.restore();
-        // No further events come after the end, which would keep every poll from sleeping.
-        let ended = poll::look(fd, Events { hangup: true, ..Events::default() })?.hangup;
-        let read = !ended || socket::unread(fd)? > 0;
-        let either = Events { read, write: true, ..Events::default() };
-        Ok(timely(poll::wait(Fd::new(-1), Fd::from(&self.stream), either, until).map(drop))?)
+        Ok(timely(poll::wait(Fd::new(-1), fd, poll::of_progress(fd)?, until).map(drop))?)
     }
 
     fn extent(&self) -> Result<Extent, SeekError> {

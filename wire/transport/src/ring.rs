@@ -435,7 +435,8 @@ impl Ring {
     }
 }
 
-/// How often waiters leave the doorbell rung for others before they sleep although it is rung.
-const MOST_LEFT: u32 = 100;
+/// How often waiters leave a doorbell rung for others, such as an epoll set on which nobody waits,
+/// before they sleep although it is rung.
+pub const MOST_LEFT: u32 = 100;
 /// How long they sleep at a time if no descriptor is free for an [`EdgeWatch`].
 const NAP: Duration = Duration::from_millis(1);

@@ -2,7 +2,6 @@
 //! ([`Tx::push_held`]).
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use seekwire_transport::iov::Gather;
 use seekwire_transport::mem::{Own, Peer};
@@ -11,7 +10,7 @@ use seekwire_transport::sys::{Fd, socket};
 
 use super::data_path::DataPath;
 use super::state::Connection;
-use super::types::{Interest, SendFlags};
+use super::types::SendFlags;
 
 impl DataPath {
     /// Whether this end can hold bytes back: the two machines of a link have different clocks.
@@ -76,13 +75,5 @@ impl Connection {
         if is_released {
             data_path.ring.send_with(|_, _| ());
         }
-    }
-
-    /// For a caller that is armed and looks once more before it sleeps: the longest time that the
-    /// sleep may last. The peer holds bytes back until then, and does not ring when they become
-    /// visible.
-    #[must_use]
-    pub fn held_for(&self, want: Interest) -> Option<Duration> {
-        if want.read { self.attached()?.ring.queue.note_hold() } else { None }
     }
 }

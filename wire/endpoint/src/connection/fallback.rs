@@ -185,8 +185,8 @@ impl Connection {
         })
     }
 
-    /// Whether bytes wait for room in the kernel's socket; see
-    /// [`super::types::Readiness::retransmits`]. No system call.
+    /// Whether bytes wait for room in the kernel's socket: a caller that waits for anything also
+    /// has to poll it for POLLOUT, and then to call [`Connection::service_peer`]. No system call.
     #[inline]
     #[must_use]
     pub fn retransmits(&self) -> bool {

@@ -144,8 +144,7 @@ impl Connection {
 
     /// Whether a sleep until there is room has to be short ([`Connection::RECHECK_INTERVAL`]): the
     /// ring is full, and may have to be left.
-    #[must_use]
-    pub fn is_starved(&self, want: Interest) -> bool {
+    pub(super) fn is_starved(&self, want: Interest) -> bool {
         let full =
             |data_path: &&DataPath| data_path.tx_on_ring() && !data_path.ring.queue.has_room();
         want.write && self.attached().filter(full).is_some()

@@ -59,7 +59,7 @@ pub use call::{Asleep, Holding};
 pub use fallback::{HandedOver, Until};
 pub use in_place::{HeadLoan, Reserved};
 pub use plain::Plain;
-pub use readiness::SetSpinner;
+pub use readiness::Armed;
 pub use seek::{LoanPiece, RangeLoan};
 pub use settings::Settings;
 pub use state::Connection;

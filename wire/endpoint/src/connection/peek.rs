@@ -50,7 +50,7 @@ impl Connection {
                 return Err(Errno::AGAIN);
             }
             let carrier = data_path.ring.queue.carriers().1;
-            match self.wait_to_receive(data_path, carrier, &limit, None, &call) {
+            match self.wait_to_receive(data_path, carrier, &limit, (None, None), &call) {
                 Ok(_) => {}
                 Err(Errno::INTR) => return Ok(0),
                 Err(Errno::AGAIN) if self.settings.receives_for_a_time() => return Ok(0),
@@ -117,21 +117,21 @@ impl Connection {
             if seen > 0 && self.is_at_mark(data_path, seen)? {
                 return Ok(seen);
             }
-            let marked = (seen > 0).then_some(mark);
-            let waited = match &edge_watch {
-                Some(watch) if seen > 0 => self.wait_to_see(data_path, mark, watch, &limit, &call),
-                _ => match self.wait_to_receive(data_path, carrier, &limit, marked, &call) {
-                    // The kernel has bytes that were seen already, and would end every sleep.
-                    // An edge watch wakes only for new ones.
-                    Ok(true) if seen == seen_before => match EdgeWatch::new(self.fd()) {
-                        Ok(watch) => {
-                            edge_watch = Some(watch);
-                            Ok(())
-                        }
-                        Err(_) => self.wait_a_moment(&limit, &call, None),
-                    },
-                    waited => waited.map(drop),
-                },
+            let since = (seen > 0).then_some(mark);
+            let watch = edge_watch.as_ref().filter(|_| seen > 0);
+            let is_watched = watch.is_some();
+            let waited = self.wait_to_receive(data_path, carrier, &limit, (since, watch), &call);
+            let waited = match waited {
+                // The kernel has bytes that were seen already, and would end every sleep. An edge
+                // watch wakes only for new ones.
+                Ok(true) if seen == seen_before && !is_watched => {
+                    edge_watch = EdgeWatch::new(self.fd()).ok();
+                    match edge_watch {
+                        Some(_) => Ok(()),
+                        None => self.wait_a_moment(&limit, &call, None),
+                    }
+                }
+                waited => waited.map(drop),
             };
             if let Err(error) = waited {
                 return stop(error);

@@ -26,7 +26,6 @@ use super::outcome::RecvOutcome;
 use super::peer_progress::PeerProgress;
 use super::recv::RecvFailure;
 use super::state::Connection;
-use super::types::Interest;
 
 /// How long a peer on another machine may take nothing before it is rung for again: it may have
 /// missed the first ring.
@@ -345,8 +344,7 @@ impl Connection {
     /// fewer than SO_RCVLOWAT bytes in its own queue, and knows nothing of bytes on the ring that
     /// precede or follow these. Also true once the wake channel to another machine is closed,
     /// or has no room.
-    #[must_use]
-    pub fn may_miss_wakeups(&self) -> bool {
+    pub(super) fn may_miss_wakeups(&self) -> bool {
         let may_be_split = |data_path: &&DataPath| {
             let q = &data_path.ring.queue;
             q.unread() > 0 || q.carriers().1 == Carrier::Tcp
@@ -355,19 +353,11 @@ impl Connection {
         (self.recv_low_water() > 1 && may_be_split(&data_path)) || data_path.is_silent()
     }
 
-    /// Whether a sleep has to be short ([`Connection::RECHECK_INTERVAL`]), since possibly nobody
-    /// wakes the sleeper.
-    #[must_use]
-    pub fn must_recheck(&self, want: Interest) -> bool {
-        self.is_starved(want) || (want.read && self.may_miss_wakeups())
-    }
-
     /// Whether this end has left something on a ring to another machine that the peer has not
     /// taken. A caller that waits for the connection looks again after [a
     /// while](Connection::RECHECK_INTERVAL).
     #[inline]
-    #[must_use]
-    pub fn has_undelivered(&self) -> bool {
+    pub(super) fn has_undelivered(&self) -> bool {
         let has_undelivered =
             |data_path: &DataPath| data_path.is_remote() && data_path.ring.queue.has_undelivered();
         self.attached().is_some_and(has_undelivered)
@@ -387,8 +377,7 @@ impl Connection {
     /// [moment](Connection::MOMENT). The next send judges a receiver that stays inside for too
     /// long.
     #[inline]
-    #[must_use]
-    pub fn is_held_up(&self) -> bool {
+    pub(super) fn is_held_up(&self) -> bool {
         self.was_held_up() && self.is_still_held_up()
     }
 

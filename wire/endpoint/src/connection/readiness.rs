@@ -1,39 +1,44 @@
 //! Readiness of a connection, for poll, select and epoll.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use seekwire_protocol::readiness::Sends;
 use seekwire_protocol::switch::RxStep;
-use seekwire_transport::spin::{PeerPlace, Seen, Spinner};
+use seekwire_transport::spin::PeerPlace;
 use seekwire_transport::sys::poll::Events;
 use seekwire_transport::sys::{Fd, socket};
 
 use super::data_path::DataPath;
 use super::state::Connection;
 use super::types::{Interest, Readiness};
-use crate::config::Config;
 
-/// Spins on behalf of a caller that watches several connections, and learns whether that is
-/// worthwhile.
+/// The request of a caller that the peer ring for it: the caller looks once more, and only then
+/// sleeps.
 #[derive(Debug, Default)]
-pub struct SetSpinner(Spinner);
+#[must_use]
+pub struct Armed {
+    want: Interest,
+    /// It does not before the connection is attached.
+    peer_rings: bool,
+}
 
-impl SetSpinner {
-    /// Spins for that peer until `look` sees something, while the configuration, the machine's load
-    /// and `may_wait`, which gets the nanoseconds so far, allow it; returns whether it has. Returns
-    /// at once if spinning is not worthwhile.
-    pub fn spin(
-        &self,
-        peer: PeerPlace,
-        may_wait: impl FnMut(u64) -> bool,
-        look: impl FnMut() -> Seen,
-    ) -> bool {
-        self.0.spin(Config::get().spin, peer, may_wait, look)
+impl Armed {
+    /// The events for which it is armed.
+    pub fn want(&self) -> Interest {
+        self.want
+    }
+
+    /// Whether the connection has attached since: the peer rings for nobody that was armed before.
+    pub fn lacks_ring(&self, connection: &Connection) -> bool {
+        !self.peer_rings && connection.is_attached()
     }
 }
 
 impl Connection {
     /// Readiness that the ring knows of. The rest is for the kernel's poll on the socket: its
-    /// POLLIN, POLLRDHUP, POLLHUP and POLLERR always count, its POLLOUT unless `tx_on_ring`.
+    /// POLLIN, POLLRDHUP, POLLHUP and POLLERR always count, its POLLOUT as [`Connection::sends`]
+    /// says.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         self.readiness_for(Interest::default())
@@ -58,22 +63,15 @@ impl Connection {
         self.look_after(data_path);
         let q = &data_path.ring.queue;
         if !data_path.is_sound() {
-            return Readiness { read: true, write: true, end: true, ..Readiness::default() };
+            return Readiness { read: true, write: true, end: true };
         }
         if q.to_retransmit() > 0 {
             self.service_peer();
         }
-        let tx_on_ring = data_path.tx_on_ring();
         let read =
             drained || q.has_data() || (q.has_record() && self.has_data_after_switches(data_path));
         let end = q.peer_has_closed() || (read && !drained && q.has_end());
-        Readiness {
-            read,
-            write: tx_on_ring && q.has_room(),
-            tx_on_ring,
-            retransmits: q.to_retransmit() > 0,
-            end,
-        }
+        Readiness { read, write: data_path.tx_on_ring() && q.has_room(), end }
     }
 
     /// Whether only the bytes on the ring can still be received, since the peer sends nothing more
@@ -104,34 +102,49 @@ impl Connection {
     }
 
     /// From now on the peer rings the doorbell when it publishes (`read`), or when it has freed
-    /// half of the missing room (`write`). Each call is undone by one of [`Connection::disarm`].
-    /// A caller has to look again before it sleeps. Returns whether the peer rings: it does not
-    /// before the connection is attached.
-    #[must_use]
-    pub fn arm(&self, want: Interest) -> bool {
+    /// half of the missing room (`write`). Then comes [`Connection::last_look`], a sleep if that
+    /// found nothing, and [`Connection::disarm`].
+    pub fn arm(&self, want: Interest) -> Armed {
+        let mut armed = Armed::default();
+        self.rearm(&mut armed, want);
+        armed
+    }
+
+    /// As [`Connection::arm`], for a caller that may be armed already and goes back to sleep: the
+    /// peer, which rings once for each request, rings again.
+    pub fn rearm(&self, armed: &mut Armed, want: Interest) {
         let data_path = self.attached();
+        if armed.peer_rings != data_path.is_some() {
+            self.disarm(std::mem::take(armed));
+        }
+        let had = armed.want;
+        let again = Interest { read: want.read && had.read, write: want.write && had.write };
+        let new = Interest { read: want.read && !had.read, write: want.write && !had.write };
         if let Some(data_path) = data_path {
-            data_path.ring.make_room(0);
+            data_path.ring.make_room(u64::from(again.read) + u64::from(again.write));
             self.service_peer();
-            data_path.ring.arm(events(want));
-        } else if want.read {
+            data_path.ring.rearm(events(again));
+            data_path.ring.arm(events(new));
+        } else if new.read {
             self.arm_spill();
         }
-        data_path.is_some()
+        armed.want = Interest { read: want.read || had.read, write: want.write || had.write };
+        armed.peer_rings = data_path.is_some();
     }
 
-    /// As [`Connection::arm`], for a caller that is armed already and goes back to sleep: the peer,
-    /// which rings once for each request, rings again.
-    pub fn rearm(&self, want: Interest) {
-        if let Some(data_path) = self.attached() {
-            data_path.ring.make_room(u64::from(want.read) + u64::from(want.write));
-            self.service_peer();
-            data_path.ring.rearm(events(want));
-        }
+    /// The last look of a caller that is armed, before it sleeps, and the longest time that the
+    /// sleep may last: the peer may hold bytes back until then, and does not ring when they become
+    /// visible.
+    pub fn last_look<T>(&self, want: Interest, look: impl FnOnce() -> T) -> (T, Option<Duration>) {
+        // Read before the look: bytes that are held back during it become visible within this time.
+        let reads = self.attached().filter(|_| want.read);
+        let held = reads.and_then(|data_path| data_path.ring.queue.note_hold());
+        (look(), held)
     }
 
-    /// Undoes [`Connection::arm`], which returned whether the peer rings.
-    pub fn disarm(&self, want: Interest, peer_rings: bool) {
+    /// Undoes [`Connection::arm`].
+    pub fn disarm(&self, armed: Armed) {
+        let Armed { want, peer_rings } = armed;
         if !peer_rings {
             if want.read {
                 self.disarm_spill();
@@ -139,6 +152,33 @@ impl Connection {
         } else if let Some(data_path) = self.attached() {
             data_path.ring.disarm(events(want));
         }
+    }
+
+    /// The meaning of room in the kernel's socket.
+    #[must_use]
+    pub fn sends(&self) -> Sends {
+        if self.tx_on_ring() {
+            Sends::Ring
+        } else if self.retransmits() {
+            Sends::Retransmit
+        } else if self.is_held_up() {
+            Sends::HeldUp
+        } else {
+            Sends::Tcp
+        }
+    }
+
+    /// How long a sleep may be, where possibly nobody wakes the sleeper. `sends` is what the caller
+    /// knew when it decided whether the kernel is to report room.
+    #[must_use]
+    pub fn longest_sleep(&self, want: Interest, sends: Sends) -> Option<Duration> {
+        if want.write && sends == Sends::HeldUp {
+            return Some(Self::MOMENT);
+        }
+        let is_short = self.is_starved(want)
+            || (want.read && self.may_miss_wakeups())
+            || self.has_undelivered();
+        is_short.then_some(Self::RECHECK_INTERVAL)
     }
 
     /// The doorbell's descriptor, readable once it was rung; `None` before the connection is
@@ -207,19 +247,12 @@ impl Connection {
         }
     }
 
-    /// Changes whenever the peer has published bytes or the end of the stream.
+    /// Changes whenever the peer has published bytes or the end of the stream, which is the lowest
+    /// bit.
     #[inline]
     #[must_use]
     pub fn data_mark(&self) -> u64 {
         self.attached().map_or(0, |data_path| data_path.ring.queue.data_mark())
-    }
-
-    /// The part of the mark that only bytes change. If the direction is on TCP, the kernel reports
-    /// the end.
-    #[inline]
-    #[must_use]
-    pub fn bytes_of_mark(mark: u64) -> u64 {
-        mark >> 1
     }
 
     /// Whether the peer has sent bytes by TCP that were not received yet.

@@ -116,7 +116,7 @@ impl Connection {
                 return stop(Errno::AGAIN);
             }
             let is_first = !limit.is_set();
-            match self.wait_to_receive(data_path, carrier, &limit, None, &call) {
+            match self.wait_to_receive(data_path, carrier, &limit, (None, None), &call) {
                 Ok(socket_is_ready) => {
                     asks_kernel |= socket_is_ready;
                     if is_first {

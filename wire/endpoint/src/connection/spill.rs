@@ -449,7 +449,7 @@ mod tests {
         to.settings().set_recv_timeout(Some(NAP));
         let (call, limit) = (to.begin_call(), Limit::receive());
         // As if it had looked at the ring just before.
-        let waited = to.wait_to_receive(data_path, Carrier::Ring, &limit, None, &call);
+        let waited = to.wait_to_receive(data_path, Carrier::Ring, &limit, (None, None), &call);
         assert_eq!(waited, Ok(false));
         let mut bytes = [0; 6];
         let received = to.recv(&mut [IoSliceMut::new(&mut bytes)], RecvFlags::default());

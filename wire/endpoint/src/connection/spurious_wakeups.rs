@@ -121,7 +121,8 @@ fn the_time_of_a_send_ends_though_others_have_yet_to_receive() {
         let flags = SendFlags { no_signal: true, ..SendFlags::default() };
         // An epoll set on which nobody waits now.
         let read = Interest { read: true, ..Interest::default() };
-        assert!(to.arm(read) && !to.readiness().read);
+        let armed = to.arm(read);
+        assert!(!to.readiness().read);
         assert_eq!(from.send(&[IoSlice::new(b"unread")], flags), Ok(6));
         let bytes = vec![1; size];
         while to
@@ -129,7 +130,7 @@ fn the_time_of_a_send_ends_though_others_have_yet_to_receive() {
             .map_err(|error| assert_eq!(error, Errno::AGAIN))
             .is_ok()
         {}
-        to.disarm(read, true);
+        to.disarm(armed);
     }
 }
 
@@ -139,13 +140,21 @@ fn who_is_armed_before_the_peer_rings_is_not_counted_among_those_it_rings_for() 
     let (_sockets, from, to) = connected();
     let read = Interest { read: true, ..Interest::default() };
     to.begin_to_seek();
-    assert!(!to.arm(read));
+    let plain = to.arm(read);
     attach(&from, &to);
-    assert!(to.arm(read));
+    assert!(plain.lacks_ring(&to));
+    let armed = to.arm(read);
+    assert!(!armed.lacks_ring(&to));
     let readers = || to.attached().unwrap().ring.queue.number_of_readers();
-    to.disarm(read, false);
+    to.disarm(plain);
     assert_eq!(readers(), 1);
-    to.disarm(read, true);
+    to.disarm(armed);
+    assert_eq!(readers(), 0);
+    let mut armed = to.arm(Interest::WRITE);
+    to.rearm(&mut armed, read);
+    to.rearm(&mut armed, read);
+    assert_eq!(readers(), 1);
+    to.disarm(armed);
     assert_eq!(readers(), 0);
 }
 

@@ -14,20 +14,23 @@ pub struct Interest {
     pub write: bool,
 }
 
+impl Interest {
+    /// Bytes to receive.
+    pub const READ: Self = Self { read: true, write: false };
+    /// Room to send.
+    pub const WRITE: Self = Self { read: false, write: true };
+}
+
 /// Readiness that only user space knows of.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Readiness {
     /// The ring has bytes for the next receive. If not, the kernel's POLLIN on the socket decides.
     pub read: bool,
-    /// The ring has room for the next send.
-    pub write: bool,
-    /// Sends travel on the ring: the kernel's POLLOUT on the socket means nothing.
-    pub tx_on_ring: bool,
-    /// Bytes wait for room in the kernel's socket: a caller that waits for anything also has to
-    /// poll it for POLLOUT, and then to call [`Connection::service_peer`].
+    /// The ring has room for the next send. If not, [`Connection::sends`] says whether the kernel's
+    /// POLLOUT decides.
     ///
-    /// [`Connection::service_peer`]: super::Connection::service_peer
-    pub retransmits: bool,
+    /// [`Connection::sends`]: super::Connection::sends
+    pub write: bool,
     /// The stream has ended: the kernel may have POLLHUP, POLLRDHUP or POLLERR to add.
     pub end: bool,
 }

@@ -1,13 +1,15 @@
 //! Waiting for an attached connection, in a call on it alone.
 
 use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 
 use seekwire_protocol::Carrier;
+use seekwire_protocol::readiness::Sends;
 use seekwire_transport::Errno;
 use seekwire_transport::ring::Wait;
+use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::doorbell::EdgeWatch;
 use seekwire_transport::sys::poll::{self, Deadline, Events};
-use seekwire_transport::sys::{Fd, socket};
 
 use super::call::Call;
 use super::call_limit::Limit;
@@ -26,19 +28,30 @@ pub(super) struct ToReceive<'c> {
     /// The peer need not ring before it has published this many bytes in all, if there is no other
     /// waiter.
     pub(super) published: u64,
+    /// Watched in place of the socket, for bytes by TCP that were not there before.
+    pub(super) edge_watch: Option<&'c EdgeWatch>,
     /// The count of waiters in which it is counted while it sleeps.
     pub(super) among: Option<&'c AtomicU32>,
 }
 
+/// In a [`Wait`]: the number on which the call sleeps.
+const OF_CALL: Fd = Fd::new(-1);
+
+/// The error of a call that has timed out.
+pub(super) fn as_again(error: Errno) -> Errno {
+    if error == Errno::TIMEDOUT { Errno::AGAIN } else { error }
+}
+
 impl Connection {
     /// Sleeps until the next receive may find bytes. With a `mark`, until the peer has published
-    /// anything since it was taken. Returns whether the kernel's socket ended the sleep.
+    /// anything since it was taken. Returns whether the kernel's socket, or an edge watch in its
+    /// place, ended the sleep.
     pub(super) fn wait_to_receive(
         &self,
         data_path: &DataPath,
         carrier: Carrier,
         limit: &Limit,
-        mark: Option<u64>,
+        (mark, edge_watch): (Option<u64>, Option<&EdgeWatch>),
         call: &Call<'_>,
     ) -> Result<bool, Errno> {
         let q = &data_path.ring.queue;
@@ -47,7 +60,8 @@ impl Connection {
         let is_there = || q.has_record() || (q.spill_len() > 0 && self.has_spill());
         let ready =
             || mark.map_or_else(is_there, |mark| q.published_mark() != mark) || self.is_seeking();
-        let wait = ToReceive { carrier, limit, published: 0, among: Some(&self.waiters.unaware) };
+        let among = Some(&self.waiters.unaware);
+        let wait = ToReceive { carrier, limit, published: 0, edge_watch, among };
         self.wait_until(data_path, &wait, call, ready)
     }
 
@@ -59,14 +73,15 @@ impl Connection {
         call: &Call<'_>,
         ready: impl Fn() -> bool,
     ) -> Result<bool, Errno> {
-        let &ToReceive { carrier, limit, published, among } = wait;
+        let &ToReceive { carrier, limit, published, edge_watch, among } = wait;
         let q = &data_path.ring.queue;
         self.service_peer();
         // Bytes to be retransmitted go out even while this end only receives.
         let retransmits = q.to_retransmit() > 0;
         let of_socket = Events { write: retransmits, ..Events::READ };
-        if call.begin_wait()? {
-            return self.wait_a_moment(limit, call, Some(of_socket)).map(|()| true);
+        if call.begin_wait()? || (edge_watch.is_some() && retransmits) {
+            let of_socket = edge_watch.is_none().then_some(of_socket);
+            return self.wait_a_moment(limit, call, of_socket).map(|()| true);
         }
         let ready = || {
             ready()
@@ -74,7 +89,7 @@ impl Connection {
                 || q.wants_attention()
                 || (q.to_retransmit() > 0) != retransmits
         };
-        if carrier == Carrier::Ring && !limit.is_over() {
+        if carrier == Carrier::Ring && edge_watch.is_none() && !limit.is_over() {
             let may_wait = |waited| limit.has_much_more_than(waited, self) && call.is_undisturbed();
             if data_path.stay_awake(&data_path.rx_spinner, may_wait, ready) {
                 return Ok(false);
@@ -84,66 +99,37 @@ impl Connection {
         let Some(until) = limit.until(self) else { return Ok(true) };
         self.not_stale(data_path, call)?;
         let _counted = among.map(Counted::among);
-        let slept = self.sleep_for_data(call, until, |until, fd| {
-            let wait = Wait { published, of_socket, ..Wait::for_data(fd, until) };
-            data_path.ring.sleep(&wait, ready, || self.others_are_called())
-        })?;
+        let socket = edge_watch.map_or(OF_CALL, EdgeWatch::fd);
+        let wait = Wait { published, of_socket, ..Wait::for_data(socket, until) };
+        let short = self.longest_sleep(Interest::READ, Sends::default());
+        let slept = self.sleep_once(data_path, call, wait, short, ready).map_err(as_again)?;
+        call.not_interrupted()?;
         Ok(slept.is_none_or(|events| events.read || events.dead))
     }
 
-    /// Sleeps once, in `sleep`, which gets a deadline and a descriptor. `None` if nothing woke it
-    /// and the caller is to look all the same: for some bytes, neither a doorbell nor the kernel
-    /// wakes.
-    fn sleep_for_data(
-        &self,
-        call: &Call<'_>,
-        until: Deadline,
-        sleep: impl FnOnce(Deadline, Fd) -> Result<Events, Errno>,
-    ) -> Result<Option<Events>, Errno> {
-        let short = self.may_miss_wakeups() || self.has_undelivered();
-        let asleep = call.sleep(if short { until.at_most(Self::RECHECK_INTERVAL) } else { until });
-        let slept = sleep(asleep.until, asleep.fd);
-        drop(asleep);
-        match slept {
-            Ok(events) => call.not_interrupted().map(|()| Some(events)),
-            Err(Errno::TIMEDOUT) if short && !until.is_over() => {
-                call.moved();
-                call.not_interrupted().map(|()| None)
-            }
-            Err(Errno::TIMEDOUT) => Err(Errno::AGAIN),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Sleeps until the peer has published anything since `mark`, or more bytes have come by TCP
-    /// than when `edge_watch` forgot.
-    pub(super) fn wait_to_see(
+    /// Sleeps once on the ring. `None` if nothing woke it for the time that is `short`, and the
+    /// caller looks all the same: for some events, neither a doorbell nor the kernel wakes.
+    fn sleep_once(
         &self,
         data_path: &DataPath,
-        mark: u64,
-        edge_watch: &EdgeWatch,
-        limit: &Limit,
         call: &Call<'_>,
-    ) -> Result<(), Errno> {
-        let q = &data_path.ring.queue;
-        self.service_peer();
-        if call.begin_wait()? || q.to_retransmit() > 0 {
-            return self.wait_a_moment(limit, call, None);
+        wait: Wait,
+        short: Option<Duration>,
+        ready: impl Fn() -> bool,
+    ) -> Result<Option<Events>, Errno> {
+        let until = wait.until;
+        let asleep = call.sleep(short.map_or(until, |short| until.at_most(short)));
+        let socket = if wait.socket == OF_CALL { asleep.fd } else { wait.socket };
+        let wait = Wait { socket, until: asleep.until, ..wait };
+        let slept = data_path.ring.sleep(&wait, ready, || self.others_are_called());
+        drop(asleep);
+        match slept {
+            Err(Errno::TIMEDOUT) if short.is_some() && !until.is_over() => {
+                call.moved();
+                Ok(None)
+            }
+            slept => slept.map(Some),
         }
-        let Some(until) = limit.until(self) else { return Ok(()) };
-        let ready = || {
-            q.published_mark() != mark
-                || self.is_seeking()
-                || call.is_interrupted()
-                || q.wants_attention()
-        };
-        let _counted = Counted::among(&self.waiters.unaware);
-        let sleep = |until, _| {
-            data_path
-                .ring
-                .sleep(&Wait::for_data(edge_watch.fd(), until), ready, || self.others_are_called())
-        };
-        self.sleep_for_data(call, until, sleep).map(drop)
     }
 
     /// Sleeps until the next send may find room.
@@ -174,22 +160,15 @@ impl Connection {
                 let slept =
                     poll::wait(data_path.ring.doorbell.fd(), sleep.fd, Events::WRITE, sleep.until);
                 drop(sleep);
-                match slept {
-                    Ok((rung, _)) => {
-                        if rung {
-                            let are_called = || self.others_are_called();
-                            data_path.ring.silence(Events::default(), are_called);
-                        }
-                        Ok(())
+                slept.map(|(rung, _)| {
+                    if rung {
+                        data_path.ring.silence(Events::default(), || self.others_are_called());
                     }
-                    Err(error) => Err(error),
-                }
+                })
             }
             Carrier::Ring => self.wait_for_room(data_path, limit, call),
         };
-        waited
-            .and_then(|()| call.not_interrupted())
-            .map_err(|error| if error == Errno::TIMEDOUT { Errno::AGAIN } else { error })
+        waited.and_then(|()| call.not_interrupted()).map_err(as_again)
     }
 
     /// Sleeps for a moment, or until the socket has one of the wanted events: then the caller tries
@@ -202,6 +181,15 @@ impl Connection {
     ) -> Result<(), Errno> {
         call.not_interrupted()?;
         let Some(until) = limit.until(self) else { return Ok(()) };
+        self.sleep_for_a_moment(call, until, of_socket).map(drop).map_err(as_again)
+    }
+
+    fn sleep_for_a_moment(
+        &self,
+        call: &Call<'_>,
+        until: Deadline,
+        of_socket: Option<Events>,
+    ) -> Result<Option<Events>, Errno> {
         let sleep = call.sleep(until.at_most(Self::MOMENT));
         let none = Fd::new(-1);
         let socket = of_socket.map_or(none, |_| sleep.fd);
@@ -213,9 +201,8 @@ impl Connection {
         }
         drop(sleep);
         match slept {
-            Err(Errno::TIMEDOUT) if until.is_over() => Err(Errno::AGAIN),
-            Ok(_) | Err(Errno::TIMEDOUT) => Ok(()),
-            Err(error) => Err(error),
+            Err(Errno::TIMEDOUT) if !until.is_over() => Ok(None),
+            slept => slept.map(|(_, events)| Some(events)),
         }
     }
 
@@ -255,21 +242,16 @@ impl Connection {
             data_path.ring.peer_doorbell.ring_owed();
             let mark = q.consumed_mark();
             let little = q.unsent() < AMPLE;
-            let this_time = until.at_most(if little { STANDSTILL } else { Self::RECHECK_INTERVAL });
+            let short = Some(if little { STANDSTILL } else { Self::RECHECK_INTERVAL });
             self.not_stale(data_path, call)?;
-            let sleep = call.sleep(this_time);
-            let wait = Wait::for_space(sleep.fd, sleep.until);
-            let slept = data_path.ring.sleep(&wait, ready, || self.others_are_called());
-            drop(sleep);
-            match slept {
+            let wait = Wait::for_space(OF_CALL, until);
+            match self.sleep_once(data_path, call, wait, short, ready)? {
                 // An ICMP error that the program has asked for is no end (IP_RECVERR).
-                Ok(events) if events.dead => self.note_end(data_path),
-                Ok(_) => {}
-                Err(Errno::TIMEDOUT) if until.is_over() => return Err(Errno::TIMEDOUT),
-                Err(Errno::TIMEDOUT) if q.consumed_mark() != mark => continue,
-                Err(Errno::TIMEDOUT) if !self.overflow_if_due(data_path, false)? => continue,
-                Err(Errno::TIMEDOUT) => {}
-                Err(error) => return Err(error),
+                Some(events) if events.dead => self.note_end(data_path),
+                Some(_) => {}
+                None if q.consumed_mark() != mark => continue,
+                None if !self.overflow_if_due(data_path, false)? => continue,
+                None => {}
             }
             return Ok(());
         }
@@ -299,7 +281,7 @@ impl Connection {
             if self.is_starved(want) {
                 self.overflow_if_due(data_path, true)?;
             }
-            let begun = self.readiness();
+            let sends = self.sends();
             let seeks = self.is_seeking();
             let _counted = want.read.then(|| {
                 Counted::among(if seeks { &self.waiters.watchers } else { &self.waiters.unaware })
@@ -309,58 +291,33 @@ impl Connection {
                 (want.read && now.read)
                     || self.is_seeking() != seeks
                     || (want.write && now.write)
-                    || (now.tx_on_ring, now.retransmits) != (begun.tx_on_ring, begun.retransmits)
+                    || self.sends() != sends
                     || data_path.ring.queue.wants_attention()
             };
-            let held_up = want.write && self.is_held_up();
-            let room = begun.retransmits || (want.write && !begun.tx_on_ring && !held_up);
-            let of_socket = Events { write: room, ..wanted };
-            let in_vain = call.begin_wait()?;
-            let short = in_vain || held_up || self.must_recheck(want) || self.has_undelivered();
-            let sleep = call.sleep(if in_vain || held_up {
-                until.at_most(Self::MOMENT)
-            } else if short {
-                until.at_most(Self::RECHECK_INTERVAL)
+            let of_socket = Events { write: sends.asks_for_room(want.write), ..wanted };
+            let events = if call.begin_wait()? {
+                self.sleep_for_a_moment(&call, until, Some(of_socket))?
             } else {
-                until
-            });
-            let slept = if in_vain {
-                poll::wait(Fd::new(-1), sleep.fd, of_socket, sleep.until).map(|(_, events)| events)
-            } else {
-                let wait =
-                    Wait { want: wanted, of_socket, ..Wait::for_data(sleep.fd, sleep.until) };
-                data_path.ring.sleep(&wait, ready, || self.others_are_called())
+                let wait = Wait { want: wanted, of_socket, ..Wait::for_data(OF_CALL, until) };
+                let short = self.longest_sleep(want, sends);
+                self.sleep_once(data_path, &call, wait, short, ready)?
             };
-            drop(sleep);
-            let events = match slept {
-                Err(Errno::TIMEDOUT) if short && !until.is_over() => {
-                    if !in_vain {
-                        call.moved();
-                    }
-                    continue;
-                }
-                slept => slept?,
-            };
+            let Some(events) = events else { continue };
             let now = self.readiness();
             let by_kernel =
-                events.read || events.dead || (events.write && want.write && !now.retransmits);
+                events.read || events.dead || (events.write && want.write && !self.retransmits());
             if by_kernel || (want.read && now.read) || (want.write && now.write) {
                 return Ok(());
             }
         }
     }
-}
 
-impl Connection {
     /// Sleeps until there is room to send, or a byte to receive that is not in library memory yet.
     ///
     /// # Errors
     /// ETIMEDOUT, EINTR; those of ioctl(2).
     pub fn wait_for_progress(&self, until: Deadline) -> Result<(), Errno> {
-        // No more bytes come after the end, which would prevent any sleep.
-        let ended = poll::look(self.fd(), Events { hangup: true, ..Events::default() })?.hangup;
-        let read = !ended || socket::unread(self.fd())? > 0;
-        let either = Events { read, write: true, ..Events::default() };
+        let either = poll::of_progress(self.fd())?;
         self.service_peer();
         let Some(data_path) = self.attached() else {
             let Some(_bracket) = self.enter_plain() else {
@@ -370,31 +327,20 @@ impl Connection {
             return poll::wait(Fd::new(-1), self.fd(), either, until).map(drop);
         };
         let q = &data_path.ring.queue;
-        let tx_on_ring = q.tx_on_ring();
-        let held_up = self.is_held_up();
+        let sends = self.sends();
         let ready = || {
             q.has_record()
-                || (tx_on_ring && q.has_room())
+                || (sends == Sends::Ring && q.has_room())
                 || q.peer_refuses()
                 || q.wants_attention()
-                || q.tx_on_ring() != tx_on_ring
-        };
-        let room = !tx_on_ring && !held_up;
-        let of_socket = Events { write: room || q.to_retransmit() > 0, ..either };
-        let is_starved = self.is_starved(Interest { write: true, ..Interest::default() });
-        let short = held_up || is_starved || self.has_undelivered();
-        let this_time = match held_up {
-            true => until.at_most(Self::MOMENT),
-            false if short => until.at_most(Self::RECHECK_INTERVAL),
-            false => until,
+                || self.sends() != sends
         };
         let want = Events { read: true, ..Events::WRITE };
-        let wait = Wait { want, published: 0, socket: self.fd(), of_socket, until: this_time };
-        match data_path.ring.sleep(&wait, ready, || self.others_are_called()) {
-            // The next send may find that the ring has to be left.
-            Err(Errno::TIMEDOUT) if short && !until.is_over() => Ok(()),
-            slept => slept.map(drop),
-        }
+        let of_socket = Events { write: sends.asks_for_room(true), ..either };
+        let wait = Wait { want, of_socket, ..Wait::for_data(OF_CALL, until) };
+        // After a short sleep, the next send may find that the ring has to be left.
+        let short = self.longest_sleep(Interest::WRITE, sends);
+        self.sleep_once(data_path, &self.begin_call(), wait, short, ready).map(drop)
     }
 }
 

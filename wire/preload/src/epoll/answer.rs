@@ -3,14 +3,15 @@
 use std::ffi::c_int;
 
 use libc::epoll_event;
+use seekwire_endpoint::Sends;
+use seekwire_endpoint::readiness::{ALWAYS, ONE_SHOT, WRITE};
 use smallvec::SmallVec;
 
-use super::event_flags::{ALWAYS, ONE_SHOT, WRITE};
 use super::events::Events;
 use super::ready::Ready;
 use super::tag::{Subject, Tag};
-use super::typed::SetState;
-use super::watch::{Sends, Watch};
+use super::typed::{SetState, Watch};
+use super::watch::Life;
 
 /// A walk through the kernel's ready list in several queries. Entries that the library changes in
 /// the set move to the end of the list, after entries that are reported again: then another walk
@@ -141,10 +142,10 @@ impl SetState {
                     }
                     outcome.news = true;
                 }
-                Subject::Socket if watch.parked => self.evict(tag.watch, epfd),
+                Subject::Socket if watch.life == Life::Parked => self.evict(tag.watch, epfd),
                 Subject::Socket => {
                     watch.is_silent = watch.kernel_events & ONE_SHOT != 0;
-                    if event.events & WRITE != 0 && watch.sends.retransmit {
+                    if event.events & WRITE != 0 && watch.sends == Sends::Retransmit {
                         watch.socket.connection.service_peer();
                     }
                     let retransmits = watch.socket.connection.retransmits();
@@ -153,19 +154,22 @@ impl SetState {
                         let wanted = watch.wanted();
                         let _ = watch.set_kernel_events(epfd, tag.watch, wanted);
                     }
-                    let now = Sends::of(&watch.socket.connection);
-                    if events & WRITE != 0 && (now.on_ring || now.held_up) {
+                    let now = watch.socket.connection.sends();
+                    if events & WRITE != 0 && matches!(now, Sends::Ring | Sends::HeldUp) {
                         self.refresh(tag.watch, epfd);
                         // Asks for the watch's current view: it may have changed again, and the
                         // kernel reports requested room only once.
-                        let is_kernels = |watch: &mut Watch<_>| watch.wanted() & WRITE != 0;
+                        let is_kernels = |watch: &mut Watch| watch.wanted() & WRITE != 0;
                         if !self.at(tag.watch).is_some_and(is_kernels) {
                             events &= !WRITE;
                         }
-                    } else if watch.sends.retransmit {
+                    } else if watch.sends == Sends::Retransmit {
                         // Bytes to retransmit come before those that the application wants to send.
                         events &= if retransmits { !WRITE } else { watch.events | ALWAYS };
-                        if events == 0 && watch.events & ONE_SHOT != 0 && !watch.disabled {
+                        if events == 0
+                            && watch.events & ONE_SHOT != 0
+                            && watch.life == Life::Watched
+                        {
                             // The one-shot event was not for the application.
                             let wanted = watch.wanted();
                             let _ = watch.set_kernel_events(epfd, tag.watch, wanted);
@@ -192,16 +196,16 @@ impl SetState {
             into.merge(watch.reported.1, events);
             return false;
         }
-        if watch.disabled || watch.has_reported_end(events) || watch.is_old(events) {
+        if watch.is_old(events) {
             return false;
         }
         watch.note_kernel_report(events);
         // One event reports everything that is ready.
         let events = events | watch.take(true);
         watch.reported = (round, into.len());
-        watch.disabled = watch.events & ONE_SHOT != 0;
+        watch.fire();
         into.push(epoll_event { events, u64: watch.data });
-        let is_fired = watch.disabled;
+        let is_fired = watch.life == Life::Fired;
         if is_fired {
             self.note(index);
         }

@@ -3,9 +3,9 @@
 use std::ffi::c_int;
 
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, epoll_event};
+use seekwire_endpoint::readiness::EXCLUSIVE;
 use seekwire_transport::Errno;
 
-use super::event_flags::EXCLUSIVE;
 use super::registrations::{self, keep_or_leave, show};
 use super::tag::{self, Op};
 use crate::ffi::{fail, status};

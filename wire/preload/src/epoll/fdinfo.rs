@@ -3,9 +3,9 @@
 use std::ffi::c_int;
 
 use libc::epoll_event;
+use seekwire_endpoint::readiness::{ALWAYS, EDGE, EXCLUSIVE, ONE_SHOT};
 use seekwire_transport::sys::file;
 
-use super::event_flags::{ALWAYS, EDGE, EXCLUSIVE, ONE_SHOT};
 use super::tag::Tag;
 use crate::registration::Registration;
 

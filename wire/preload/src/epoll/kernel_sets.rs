@@ -14,7 +14,6 @@ use seekwire_transport::Errno;
 use seekwire_transport::sys::signal::HeldBack;
 
 use super::control::Change;
-use super::event_flags::ONE_SHOT;
 use super::events::Events;
 use super::fdinfo;
 use super::kernel_query::ask_kernel;
@@ -43,8 +42,9 @@ pub(super) fn leave(set: &SetRef, socket: &SocketRef, until: Until) {
         let is_left = socket.is_left();
         if is_left {
             let mut watch = Watch::new(socket.share(), registration, 0, 0);
-            let fired = set.number().and_then(|epfd| fdinfo::fired(epfd, registration));
-            watch.disabled = fired.is_some();
+            if set.number().is_some_and(|epfd| fdinfo::fired(epfd, registration).is_some()) {
+                watch.fire();
+            }
             state.left_to_kernel.push(watch);
         }
         // The kernel does not know the number that the application uses for it.
@@ -107,15 +107,15 @@ impl SetState {
             if same.is_none() && into.room() == 0 {
                 continue;
             }
-            let was_disabled = watch.disabled;
+            let life = watch.life;
             let events = watch.take(same.is_some());
             match same {
                 Some(at) => into.merge(at, events),
                 None if events != 0 => into.push(epoll_event { events, u64: watch.data }),
                 None => continue,
             }
-            watch.disabled = watch.events & ONE_SHOT != 0;
-            if watch.disabled && !was_disabled && is_of(watch.fd, &watch.socket) {
+            watch.fire();
+            if watch.life != life && is_of(watch.fd, &watch.socket) {
                 // The kernel must not fire the one-shot registration again.
                 let _ = tag::fire(epfd, watch.fd);
             }

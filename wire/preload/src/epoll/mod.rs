@@ -5,9 +5,9 @@
 //! changed to carry a [tag](tag) instead of the application's data, and the connection's doorbell
 //! is added with another tag. Events from the kernel are translated.
 //!
-//! Each such connection in a set is a [`Watch`](watch::Watch), in one of two states. Every wait
-//! checks *hot* watches in user space, and the peer does not ring for them. An *armed* watch is not
-//! checked: the peer rings its doorbell, which makes it hot again. So the cost of a wait depends on
+//! Each such connection in a set is a [`Watch`](watch::Watch). Every wait checks *hot* watches
+//! ([`Place`](watch::Place)) in user space, and the peer need not ring for them. An *armed* watch is
+//! not checked: the peer rings its doorbell, which makes it hot again. So the cost of a wait depends on
 //! the number of active connections, and a busy program makes hardly any system calls.
 //!
 //! Invariant, under the lock of the set: while a thread sleeps on the set in the kernel, or
@@ -36,16 +36,14 @@
 //!     owner          the process that owns it
 //!     set_records    notes for other processes that have it
 //!     state, watch   its connections
-//!     undelivered    connections to check now and then
+//!     rechecks       connections to check now and then
 //!     reminder       ends sleeps that nothing else ends
 //!     tag, fdinfo    the registrations that the kernel has
-//!     event_flags    the events of a registration
 //!     typed          with the table's sockets
 //! ```
 
 mod answer;
 mod control;
-mod event_flags;
 mod events;
 mod fdinfo;
 mod forked_sets;
@@ -53,6 +51,7 @@ mod kernel_query;
 mod kernel_sets;
 mod owner;
 mod ready;
+mod rechecks;
 mod registrations;
 mod reminder;
 mod seen_waits;
@@ -61,7 +60,6 @@ mod set_records;
 mod state;
 mod tag;
 mod typed;
-mod undelivered;
 mod wait;
 pub(crate) mod watch;
 

@@ -8,10 +8,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
+use seekwire_endpoint::readiness::READ;
 use seekwire_transport::sys::fd::PrivateFd;
 use seekwire_transport::sys::thread;
 
-use super::event_flags::READ;
 use super::set::EpollSet;
 use super::set_records::Sharing;
 use super::state::SetState;

@@ -3,11 +3,12 @@
 use std::ffi::c_int;
 
 use libc::epoll_event;
+use seekwire_endpoint::readiness::{EDGE, ONE_SHOT};
 use smallvec::SmallVec;
 
-use super::event_flags::{EDGE, ONE_SHOT};
 use super::events::Events;
-use super::typed::SetState;
+use super::typed::{SetState, Watch};
+use super::watch::{Life, Place};
 
 /// A hot watch is armed after this many checks in a row without an event.
 pub(super) const IDLE_LOOKS: u8 = 16;
@@ -34,7 +35,7 @@ impl SetState {
                 self.refresh(index, epfd);
             }
             let Some(watch) = self.at(index) else { continue };
-            if watch.parked || watch.disabled {
+            if watch.life != Life::Watched {
                 self.cool(index);
                 continue;
             }
@@ -78,9 +79,9 @@ impl SetState {
         for &index in ready {
             if let Some(watch) = self.at(index)
                 && watch.reported.0 != round
-                && !std::mem::replace(&mut watch.overdue, true)
+                && watch.place == Place::Hot
             {
-                self.overdue += 1;
+                self.move_to(index, Place::Overdue);
             }
         }
     }
@@ -92,10 +93,8 @@ impl SetState {
                 return;
             }
             let index = self.hot[at];
-            if let Some(watch) = self.at(index)
-                && std::mem::take(&mut watch.overdue)
-            {
-                self.overdue -= 1;
+            if self.at(index).is_some_and(|watch| watch.place == Place::Overdue) {
+                self.move_to(index, Place::Hot);
                 self.report(index, round, epfd, into);
             }
         }
@@ -109,15 +108,12 @@ impl SetState {
         if self.at(index).is_some_and(|watch| watch.is_stale()) {
             self.refresh(index, epfd);
         }
-        let Some(watch) = self.at(index).filter(|watch| !watch.parked && watch.reported.0 != round)
-        else {
-            return;
-        };
+        let Some(watch) = self.at(index).filter(|watch| watch.reported.0 != round) else { return };
         let events = watch.take(false);
         if events != 0 {
             watch.reported = (round, into.len());
             into.push(epoll_event { events, u64: watch.data });
-            let is_fired = watch.disabled;
+            let is_fired = watch.life == Life::Fired;
             if is_fired {
                 self.note(index);
             }
@@ -139,21 +135,18 @@ impl SetState {
     /// Appends ready watches to the kernel's ready list, in this order.
     pub(super) fn queue(&mut self, ready: &Ready, epfd: c_int) {
         for &index in ready {
-            if !self.at(index).is_some_and(|watch| watch.hot) {
+            if !self.at(index).is_some_and(|watch| watch.is_hot()) {
                 continue;
             }
-            if self.arm_watch(index, epfd)
-                && let Some(watch) = self.at(index)
-            {
-                watch.queued = true;
-                watch.socket.connection.ring_own_doorbell();
-                self.queued += 1;
-            }
+            let is_ready = self.arm_watch(index, epfd);
             self.note_uncertain(index);
-            self.cool(index);
+            self.move_to(index, if is_ready { Place::Queued } else { Place::Idle });
+            if let Some(watch) = self.at(index).filter(|_| is_ready) {
+                watch.socket.connection.ring_own_doorbell();
+            }
         }
         let watches = &self.watches;
-        self.hot.retain(|&hot| watches[hot as usize].as_ref().is_some_and(|watch| watch.hot));
+        self.hot.retain(|&hot| watches[hot as usize].as_ref().is_some_and(Watch::is_hot));
     }
 
     /// Moves level-triggered watches that were reported and are still ready to the end of the
@@ -177,7 +170,7 @@ impl SetState {
         let lost = self.queued > 0;
         if lost {
             for index in 0..self.watches.len() as u32 {
-                if self.at(index).is_some_and(|watch| watch.queued) {
+                if self.at(index).is_some_and(|watch| watch.place == Place::Queued) {
                     self.mark_hot(index);
                 }
             }
@@ -198,7 +191,7 @@ impl SetState {
             }
             watch.idle = watch.idle.saturating_add(1);
             let is_over = watch.idle > IDLE_LOOKS;
-            if watch.disabled || is_over && !self.arm_watch(index, epfd) {
+            if watch.life != Life::Watched || is_over && !self.arm_watch(index, epfd) {
                 self.note_uncertain(index);
                 self.cool(index);
                 continue;

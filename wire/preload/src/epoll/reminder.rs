@@ -13,9 +13,9 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
+use seekwire_endpoint::readiness::{EDGE, READ};
 use seekwire_transport::sys::fd::PrivateFd;
 
-use super::event_flags::{EDGE, READ};
 use super::tag::{self, Op, Tag};
 
 pub(super) struct Reminder(PrivateFd);

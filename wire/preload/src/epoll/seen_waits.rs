@@ -9,10 +9,10 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
 use libc::{POLLIN, epoll_event};
+use seekwire_endpoint::readiness::{ONE_SHOT, READ};
 use seekwire_transport::sys::Fd;
 use smallvec::SmallVec;
 
-use super::event_flags::{ONE_SHOT, READ};
 use super::registrations::{self, keep_or_leave, show};
 use super::typed::Set;
 use crate::deferred;

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use seekwire_endpoint::{Connection, SetSpinner};
+use seekwire_endpoint::Connection;
+use seekwire_transport::spin::Spinner;
 
 use super::set_records::Sharing;
 use super::state::SetState;
@@ -30,7 +31,7 @@ pub(crate) struct EpollSet<S> {
     /// A thread is taking them out.
     pub(super) is_leaving: AtomicBool,
     /// Tracks whether spinning has paid recently.
-    pub(super) spinner: SetSpinner,
+    pub(super) spinner: Spinner,
     pub(super) state: Lock<SetState<S>>,
 }
 
@@ -45,7 +46,7 @@ impl<S: SocketHandle> EpollSet<S> {
             sharing: OnceLock::new(),
             is_left: AtomicBool::new(false),
             is_leaving: AtomicBool::new(false),
-            spinner: SetSpinner::default(),
+            spinner: Spinner::default(),
             state: Lock::new(SetState::new()),
         }
     }
@@ -95,8 +96,7 @@ impl<S: SocketHandle> EpollSet<S> {
     pub(crate) fn arm(&self) -> bool {
         self.number().is_some_and(|epfd| {
             self.state.lock_in_handler().is_none_or(|mut state| {
-                state.recheck_uncertain();
-                state.recheck_due();
+                state.recheck(epfd);
                 state.arm(epfd) || state.is_left_ready()
             })
         })

@@ -7,10 +7,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use seekwire_endpoint::readiness::ONE_SHOT;
 use seekwire_transport::Errno;
 use seekwire_transport::mem::Common;
 
-use super::event_flags::ONE_SHOT;
 use super::tag::{self, MAX_WATCHES, Tag};
 use crate::process;
 

@@ -3,19 +3,19 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::c_int;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use libc::{POLLIN, epoll_event, pollfd};
+use seekwire_endpoint::readiness::{ALWAYS, EDGE, EXCLUSIVE, ONE_SHOT};
 use seekwire_transport::Errno;
 use seekwire_transport::spin::PeerPlace;
 
-use super::event_flags::{ALWAYS, EDGE, EXCLUSIVE, ONE_SHOT};
 use super::fdinfo;
+use super::rechecks::Rechecks;
 use super::reminder::Reminder;
 use super::set_records::Sharing;
 use super::tag::{self, GENERATIONS, MAX_WATCHES, Op, Subject, Tag};
-use super::undelivered::Undelivered;
-use super::watch::{Fired, Sends, SocketHandle, Watch};
+use super::watch::{Fired, Life, Place, SocketHandle, Watch};
 use crate::look;
 use crate::registration::{InnerSet, Registration};
 
@@ -42,11 +42,7 @@ pub(super) struct SetState<S> {
     pub(super) changes: u64,
     /// Number of installations of watches.
     pub(super) installed: u64,
-    /// Armed watches whose events may come without a doorbell, and when they are to be checked
-    /// again.
-    uncertain: Vec<u32>,
-    recheck_at: Option<Instant>,
-    pub(super) undelivered: Undelivered,
+    rechecks: Rechecks,
     /// Number of passes of checks.
     pub(super) passes: u64,
     /// Set at the first fork.
@@ -81,9 +77,7 @@ impl<S: SocketHandle> SetState<S> {
             walks: 0,
             changes: 0,
             installed: 0,
-            uncertain: Vec::new(),
-            recheck_at: None,
-            undelivered: Undelivered::default(),
+            rechecks: Rechecks::default(),
             passes: 0,
             sharing: None,
             left_to_kernel: Vec::new(),
@@ -105,22 +99,26 @@ impl<S: SocketHandle> SetState<S> {
     }
 
     pub(super) fn mark_hot(&mut self, index: u32) {
-        if let Some(watch) = self.watches.get_mut(index as usize).and_then(Option::as_mut)
-            && !watch.hot
-        {
-            watch.hot = true;
+        if let Some(watch) = self.at(index).filter(|watch| !watch.is_hot()) {
             watch.idle = 0;
-            self.queued -= usize::from(std::mem::take(&mut watch.queued));
+            self.move_to(index, Place::Hot);
             self.hot.push_back(index);
         }
     }
 
-    /// Removes a watch from the queue of hot ones. If it was overdue, its doorbell reports it.
+    /// The caller has removed a watch from the queue of hot ones. If it was overdue, its doorbell
+    /// reports it.
     pub(super) fn cool(&mut self, index: u32) {
-        if let Some(watch) = self.watches.get_mut(index as usize).and_then(Option::as_mut) {
-            watch.hot = false;
-            self.overdue -= usize::from(std::mem::take(&mut watch.overdue));
-        }
+        self.move_to(index, Place::Idle);
+    }
+
+    pub(super) fn move_to(&mut self, index: u32, place: Place) {
+        let Some(watch) = self.at(index) else { return };
+        let before = std::mem::replace(&mut watch.place, place);
+        let is = |place| (usize::from(before == place), usize::from(watch.place == place));
+        let [(left, came), (late, due)] = [is(Place::Queued), is(Place::Overdue)];
+        self.queued = self.queued - left + came;
+        self.overdue = self.overdue - late + due;
     }
 
     /// Has every connection checked, armed or not.
@@ -159,7 +157,7 @@ impl<S: SocketHandle> SetState<S> {
         let mut watch = Watch::new(socket, registration, index, self.generations[index as usize]);
         watch.owns_doorbell = sibling.is_none();
         if let Some(fired) = fdinfo::fired(epfd, registration) {
-            (watch.disabled, watch.is_silent) = (true, fired.is_silent());
+            (watch.life, watch.is_silent) = (Life::Fired, fired.is_silent());
         }
         // Written before the kernel has the tag, because another process may receive it in an
         // event.
@@ -170,10 +168,10 @@ impl<S: SocketHandle> SetState<S> {
             self.free.push(index);
             return Err(error);
         }
-        let updated = match (watch.disabled, watch.is_silent) {
-            (false, _) => watch.update_kernel(epfd, index),
-            (true, false) => watch.set_kernel_events(epfd, index, ONE_SHOT),
-            (true, true) => Ok(()),
+        let updated = match watch.life {
+            Life::Fired if watch.is_silent => Ok(()),
+            Life::Fired => watch.set_kernel_events(epfd, index, ONE_SHOT),
+            _ => watch.update_kernel(epfd, index),
         };
         if let Err(error) = updated {
             self.free.push(index);
@@ -186,7 +184,10 @@ impl<S: SocketHandle> SetState<S> {
             return Err(error);
         }
         self.installed += 1;
-        if watch.events & ONE_SHOT != 0 && !watch.disabled && self.sleepers + self.asking > 0 {
+        if watch.events & ONE_SHOT != 0
+            && watch.life == Life::Watched
+            && self.sleepers + self.asking > 0
+        {
             watch.armed_again = self.installed;
         }
         if let Some(elder) = sibling.and_then(|sibling| self.at(sibling)) {
@@ -208,21 +209,17 @@ impl<S: SocketHandle> SetState<S> {
         let Some(watch) = self.at(index) else { return Err(Errno::NOENT) };
         let before = (watch.events, watch.sends);
         watch.events = events;
-        watch.sends = Sends::of(&watch.socket.connection);
+        watch.sends = watch.socket.connection.sends();
         if let Err(error) = watch.update_kernel(epfd, index) {
             (watch.events, watch.sends) = before;
             return Err(error);
         }
-        watch.data = data;
-        if watch.disabled {
+        if watch.life == Life::Fired {
             watch.was_reported = watch.armed_again > 0;
         } else if !watch.was_reported {
             watch.armed_again = 0;
         }
-        watch.disarm();
-        watch.parked = false;
-        watch.disabled = false;
-        watch.fresh = true;
+        watch.renew(data);
         self.note(index);
         self.mark_hot(index);
         Ok(())
@@ -243,7 +240,7 @@ impl<S: SocketHandle> SetState<S> {
         }
         watch.disarm();
         watch.events = 0;
-        watch.parked = true;
+        watch.life = Life::Parked;
         self.note(index);
         true
     }
@@ -265,7 +262,7 @@ impl<S: SocketHandle> SetState<S> {
     /// True if the watch of `fd` still exists and is parked. If it was removed, its index may
     /// belong to another watch.
     pub(super) fn is_parked(&mut self, index: u32, fd: c_int) -> bool {
-        self.at(index).is_some_and(|watch| watch.parked && watch.fd == fd)
+        self.at(index).is_some_and(|watch| watch.life == Life::Parked && watch.fd == fd)
     }
 
     /// Hides EPOLLOUT from the kernel exactly while sends travel on the ring or are held up, and
@@ -275,15 +272,15 @@ impl<S: SocketHandle> SetState<S> {
         if !watch.is_stale() {
             return;
         }
-        watch.sends = Sends::of(&watch.socket.connection);
+        watch.sends = watch.socket.connection.sends();
         // A doorbell that cannot be watched is missing until the next change.
         let _ = watch.change_doorbell(epfd, index);
-        if watch.parked {
+        if watch.life == Life::Parked {
             return;
         }
         // If the registration were changed, the kernel would repeat earlier reports.
         let is_registered = watch.kernel_events == watch.wanted() && watch.events & ONE_SHOT == 0;
-        if !watch.disabled && !is_registered {
+        if watch.life == Life::Watched && !is_registered {
             let _ = watch.update_kernel(epfd, index);
         }
         watch.disarm();
@@ -342,10 +339,10 @@ impl<S: SocketHandle> SetState<S> {
         let (Some((index, _)), None) = (matching.next(), matching.next()) else { return true };
         let Some(watch) = self.at(index) else { return true };
         watch.armed_again = 0;
-        if watch.disabled || watch.was_reported {
+        if watch.life == Life::Fired || watch.was_reported {
             return false;
         }
-        watch.disabled = true;
+        watch.life = Life::Fired;
         let _ = watch.set_kernel_events(epfd, index, ONE_SHOT);
         self.note(index);
         true
@@ -353,6 +350,10 @@ impl<S: SocketHandle> SetState<S> {
 
     /// Removes a watch; with `epfd`, also its doorbell.
     pub(super) fn remove(&mut self, index: u32, epfd: Option<c_int>) {
+        if self.at(index).is_some_and(|watch| watch.is_hot()) {
+            self.hot.retain(|&hot| hot != index);
+        }
+        self.move_to(index, Place::Idle);
         let Some(mut watch) = self.watches.get_mut(index as usize).and_then(Option::take) else {
             return;
         };
@@ -379,11 +380,6 @@ impl<S: SocketHandle> SetState<S> {
         {
             sharing.strike(index, watch.generation);
         }
-        if watch.hot {
-            self.hot.retain(|&hot| hot != index);
-        }
-        self.queued -= usize::from(watch.queued);
-        self.overdue -= usize::from(watch.overdue);
         let generation = &mut self.generations[index as usize];
         *generation = (*generation + 1) % GENERATIONS;
         self.free.push(index);
@@ -431,66 +427,32 @@ impl<S: SocketHandle> SetState<S> {
         self.at(index).is_some_and(Watch::arm)
     }
 
-    /// Notes an armed watch that is uncertain or has undelivered bytes; returns true if a sleep has
-    /// to become shorter because of it.
+    /// Notes an armed watch whose events may come without a doorbell; returns true if a sleep has to
+    /// become shorter because of it.
     pub(super) fn note_uncertain(&mut self, index: u32) -> bool {
-        let undelivered = self
-            .at(index)
-            .filter(|watch| !watch.is_undelivered && watch.socket.connection.has_undelivered());
-        let is_first = if let Some(watch) = undelivered {
-            watch.is_undelivered = true;
-            self.undelivered.note(index)
-        } else {
-            false
-        };
-        let Some(time) = self.at(index).and_then(|watch| watch.recheck_after()) else {
-            return is_first;
-        };
-        if !self.uncertain.contains(&index) {
-            self.uncertain.push(index);
-        }
-        let at = Instant::now() + time;
-        let is_sooner = self.recheck_at.is_none_or(|before| at < before);
-        if is_sooner {
-            self.recheck_at = Some(at);
-        }
-        is_sooner || is_first
+        let Some(watch) = self.at(index) else { return false };
+        let Some(after) = watch.recheck_after() else { return false };
+        let is_noted = std::mem::replace(&mut watch.is_noted, true);
+        self.rechecks.note(index, is_noted, after)
     }
 
-    /// Has the uncertain watches checked again.
-    pub(super) fn recheck_uncertain(&mut self) {
-        self.recheck_at = None;
-        for index in std::mem::take(&mut self.uncertain) {
-            self.mark_hot(index);
+    /// Has the uncertain watches checked again that are due. Before that, the kernel reports room as
+    /// soon as a read that kept sends from TCP has ended, which also comes without a notification.
+    pub(super) fn recheck(&mut self, epfd: c_int) {
+        for at in 0..self.rechecks.noted().len() {
+            self.refresh(self.rechecks.noted()[at], epfd);
         }
-    }
-
-    /// Has uncertain watches, and those with undelivered bytes, checked again if it is time for
-    /// that: in a busy program, no sleep lasts until then.
-    pub(super) fn recheck_due(&mut self) {
-        if self.recheck_at.is_some_and(|at| at <= Instant::now()) {
-            self.recheck_uncertain();
-        }
-        for index in self.undelivered.take_due() {
+        for index in self.rechecks.take_due() {
             if let Some(watch) = self.at(index) {
-                watch.is_undelivered = false;
+                watch.is_noted = false;
             }
             self.mark_hot(index);
         }
     }
 
-    /// How long a sleep may be, if a watch is uncertain or has undelivered bytes.
+    /// How long a sleep may be, if a watch is uncertain.
     pub(super) fn recheck_after(&self) -> Option<Duration> {
-        let left = self.recheck_at.map(|at| at.saturating_duration_since(Instant::now()));
-        left.into_iter().chain(self.undelivered.left()).min()
-    }
-
-    /// Has the kernel report room from now on if a read that kept sends from TCP has ended, because
-    /// that comes without a notification.
-    pub(super) fn refresh_uncertain(&mut self, epfd: c_int) {
-        for at in 0..self.uncertain.len() {
-            self.refresh(self.uncertain[at], epfd);
-        }
+        self.rechecks.left()
     }
 
     /// Arms every hot watch. If events are ready, returns true with some watches still hot.
@@ -514,14 +476,20 @@ impl<S: SocketHandle> SetState<S> {
     /// check it again in time.
     pub(super) fn arm_for_sleepers(&mut self, epfd: c_int) {
         if self.is_watched_by_kernel && self.sleepers == 0 {
-            self.recheck_uncertain();
+            self.recheck(epfd);
             self.arm_all(epfd);
             return self.remind(epfd);
         }
         // Threads that poll the set are not counted.
-        let calls = self.arm_all(epfd) || (self.sleepers > 0 && self.watchful == 0);
-        let last = self.uncertain.last().copied().or(self.undelivered.last());
-        if calls && let Some(watch) = last.and_then(|index| self.at(index)) {
+        if self.arm_all(epfd) || (self.sleepers > 0 && self.watchful == 0) {
+            self.call_uncertain();
+        }
+    }
+
+    /// Wakes a thread because of an uncertain watch, if there is one.
+    fn call_uncertain(&mut self) {
+        let last = self.rechecks.noted().last().copied();
+        if let Some(watch) = last.and_then(|index| self.at(index)) {
             watch.socket.connection.ring_own_doorbell();
         }
     }
@@ -533,10 +501,9 @@ impl<S: SocketHandle> SetState<S> {
             self.reminder = Reminder::new(epfd).ok();
         }
         let is_set = self.reminder.as_ref().is_some_and(|reminder| reminder.set(time).is_ok());
-        let last = self.uncertain.last().copied().or(self.undelivered.last());
-        if !is_set && let Some(watch) = last.and_then(|index| self.at(index)) {
+        if !is_set {
             // Without the timer, the thread has to stay awake until then.
-            watch.socket.connection.ring_own_doorbell();
+            self.call_uncertain();
         }
     }
 
@@ -557,13 +524,11 @@ impl<S: SocketHandle> SetState<S> {
     }
 
     pub(super) fn is_ready(&self) -> bool {
-        self.is_left_ready()
-            || self.hot.iter().any(|&index| {
-                self.watches
-                    .get(index as usize)
-                    .and_then(Option::as_ref)
-                    .is_some_and(|watch| watch.look() != 0)
-            })
+        self.is_left_ready() || self.hot_watches().any(|watch| watch.look() != 0)
+    }
+
+    fn hot_watches(&self) -> impl Iterator<Item = &Watch<S>> {
+        self.hot.iter().filter_map(|&index| self.watches.get(index as usize)?.as_ref())
     }
 
     /// True if some connection has bytes that the kernel does not know about.
@@ -585,8 +550,7 @@ impl<S: SocketHandle> SetState<S> {
     /// those connections will be checked. Also reduces the kernel's registrations to the wanted
     /// events.
     pub(super) fn silence(&mut self, epfd: c_int) -> bool {
-        let is_ready = |watch: &Watch<S>| !watch.parked && watch.look() != 0;
-        if self.watches.iter().flatten().any(is_ready) {
+        if self.watches.iter().flatten().any(|watch| watch.look() != 0) {
             return false;
         }
         let owned = self.watches.iter().flatten().filter(|watch| watch.owns_doorbell);
@@ -627,10 +591,13 @@ impl<S: SocketHandle> SetState<S> {
         for index in 0..self.watches.len() as u32 {
             let Some(watch) = self.at(index) else { continue };
             let wanted = watch.wanted();
-            if watch.parked {
+            if watch.life == Life::Parked {
                 self.evict(index, epfd);
                 any = true;
-            } else if watch.disabled && !watch.is_silent && watch.kernel_events != ONE_SHOT {
+            } else if watch.life == Life::Fired
+                && !watch.is_silent
+                && watch.kernel_events != ONE_SHOT
+            {
                 any |= watch.set_kernel_events(epfd, index, ONE_SHOT).is_ok();
             } else if watch.is_lenient() && watch.kernel_events & !wanted & !EDGE != 0 {
                 any |= watch.set_kernel_events(epfd, index, wanted).is_ok();
@@ -641,20 +608,14 @@ impl<S: SocketHandle> SetState<S> {
 
     /// True if a hot watch wants events of a direction that is on TCP.
     pub(super) fn is_for_kernel(&self) -> bool {
-        self.hot.iter().any(|&index| {
-            let watch = self.watches.get(index as usize).and_then(Option::as_ref);
-            watch.is_some_and(|watch| {
-                !watch.disabled && watch.socket.connection.is_for_kernel(watch.interest())
-            })
+        self.hot_watches().any(|watch| {
+            watch.life == Life::Watched && watch.socket.connection.is_for_kernel(watch.interest())
         })
     }
 
     /// Where the peer of a hot watch runs, if one exists for which spinning can pay.
     pub(super) fn place_of_peer(&self) -> Option<PeerPlace> {
-        self.hot
-            .iter()
-            .filter_map(|&index| self.watches.get(index as usize)?.as_ref())
-            .find_map(|watch| watch.socket.connection.place_of_peer())
+        self.hot_watches().find_map(|watch| watch.socket.connection.place_of_peer())
     }
 
     /// In the child of a fork: the parent disarms its watches, and its sleeping threads do not

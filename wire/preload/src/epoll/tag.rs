@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use seekwire_endpoint::readiness::ONE_SHOT;
 use seekwire_transport::Errno;
-
-use super::event_flags::ONE_SHOT;
 
 const INDEX_BITS: u32 = 20;
 const GENERATION_BITS: u32 = 5;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use libc::epoll_event;
 use seekwire_transport::Errno;
-use seekwire_transport::spin::{PeerPlace, Seen};
+use seekwire_transport::spin::PeerPlace;
 use seekwire_transport::sys::signal::HeldBack;
 
 use super::answer::ReadyListWalk;
@@ -27,29 +27,10 @@ use crate::process;
 use crate::table::SetRef;
 use crate::timeout::Timeout;
 use crate::unload;
-
-/// While a thread spins, the kernel is queried once in this many checks: every few microseconds.
-const LOOKS_PER_QUESTION: u32 = 128;
-
-/// Maximum number of kernel queries per wait while each one turns up new events.
-const MOST_QUESTIONS: u32 = 4;
+use crate::waiter::{MOST_QUESTIONS, Spun, Waiter, stay_awake, until_armed};
 
 /// Maximum number of walks through the kernel's ready list per wait.
 const MAX_WALKS: u32 = 8;
-
-/// The result of a wait before sleeping.
-enum PollOutcome {
-    Events(usize),
-    /// The kernel returned an error.
-    Failed(Errno),
-    /// Every connection is armed, and this thread counts as a sleeper.
-    Nothing {
-        /// Limit for the sleep, because an event may come without a doorbell.
-        recheck_after: Option<Duration>,
-        /// Number of installations of watches until then.
-        installed: u64,
-    },
-}
 
 /// epoll_wait and its relatives. `sleep` sleeps for the given time, or for the rest of it. If there
 /// are no signals to let in, it makes the application's own call.
@@ -86,21 +67,24 @@ pub(crate) fn wait(
         if set.has_inner() {
             guarded_raw(|| seen_waits::silence_inner(set, seen_waits::MOST_LEVELS));
         }
-        let (short, installed) = match guarded_raw(|| {
-            look(set, epfd, events, max as usize, &timeout, &mut signals)
-        }) {
-            Some(PollOutcome::Events(count)) => {
+        // SAFETY: the application passes room for `max` events.
+        let into = unsafe { Events::new(events, max as usize) };
+        let mut call =
+            Call { set, epfd, into, timeout: &timeout, signals: &mut signals, peer: None };
+        let (sleeping, installed) = match guarded_raw(|| until_armed(&mut call, timeout.is_none()))
+        {
+            Some(Ok(armed)) => armed,
+            Some(Err(Ok(count))) => {
                 let kept = keep_true(count);
                 if kept > 0 || count == 0 || timeout.is_none() || timeout.is_over() {
                     return kept as c_int;
                 }
                 continue;
             }
-            Some(PollOutcome::Failed(error)) => return fail(error),
-            Some(PollOutcome::Nothing { recheck_after, installed }) => (recheck_after, installed),
+            Some(Err(Err(error))) => return fail(error),
             None => return sleep(&mut timeout, signals.as_ref()),
         };
-        let sleeping = Sleeping { set, is_watchful: short.is_some() };
+        let short = sleeping.recheck_after;
         if !set.is_own() || process::retreats() {
             continue;
         }
@@ -112,9 +96,6 @@ pub(crate) fn wait(
         let translated =
             || translate(sleeping, epfd, events, max as usize, result as usize, installed);
         let count = keep_true(guarded_raw(translated).unwrap_or(0));
-        if short.is_some() && result == 0 {
-            guarded_raw(|| set.state.lock().recheck_uncertain());
-        }
         // Only a doorbell has rung in vain: the wait continues.
         if count > 0 || timeout.is_over() {
             return count as c_int;
@@ -125,7 +106,8 @@ pub(crate) fn wait(
 /// Counts a thread as a sleeper on a set, also if it is cancelled there.
 struct Sleeping<'a> {
     set: &'a Set,
-    is_watchful: bool,
+    /// Limit for the sleep, because an event may come without a doorbell.
+    recheck_after: Option<Duration>,
 }
 
 impl<'a> Sleeping<'a> {
@@ -134,7 +116,7 @@ impl<'a> Sleeping<'a> {
     fn end(self) -> (&'a Set, Guard<'a, SetState>) {
         let set = self.set;
         let mut state = set.state.lock();
-        set.is_awake(&mut state, self.is_watchful);
+        set.is_awake(&mut state, self.recheck_after.is_some());
         std::mem::forget(self);
         (set, state)
     }
@@ -147,10 +129,10 @@ impl Drop for Sleeping<'_> {
         keeping_errno(|| {
             let set = self.set;
             // Another sleeper, or the reminder, has to check the uncertain watches instead.
-            let watches = self.is_watchful && set.is_own() && !process::retreats();
+            let watches = self.recheck_after.is_some() && set.is_own() && !process::retreats();
             let epfd = if watches { set.number() } else { None };
             let mut state = set.state.lock();
-            set.is_awake(&mut state, self.is_watchful);
+            set.is_awake(&mut state, self.recheck_after.is_some());
             if let Some(epfd) = epfd.filter(|_| set.has_sleepers(&state)) {
                 state.arm_for_sleepers(epfd);
             }
@@ -158,57 +140,61 @@ impl Drop for Sleeping<'_> {
     }
 }
 
-fn look(
-    set: &Set,
+/// One call, until it sleeps.
+struct Call<'w, 'a> {
+    set: &'a Set,
     epfd: c_int,
-    events: *mut epoll_event,
-    max: usize,
-    timeout: &Timeout,
-    signals: &mut Option<HeldBack>,
-) -> PollOutcome {
-    let only_look = timeout.is_none();
-    // SAFETY: the application passes room for `max` events.
-    let mut events = unsafe { Events::new(events, max) };
-    let mut ask = only_look;
-    let mut is_first = true;
-    loop {
+    into: Events,
+    timeout: &'w Timeout,
+    signals: &'w mut Option<HeldBack>,
+    /// The peer for which to spin, after a look that found nothing.
+    peer: Option<PeerPlace>,
+}
+
+impl<'a> Waiter for Call<'_, 'a> {
+    /// The number of events.
+    type Answer = Result<usize, Errno>;
+    /// Every connection is armed, and this thread counts as a sleeper. Also the number of
+    /// installations of watches until then.
+    type Armed = (Sleeping<'a>, u64);
+
+    fn look(&mut self, asks: bool) -> Option<Result<usize, Errno>> {
+        let Self { set, epfd, ref mut into, .. } = *self;
         let mut state = set.state.lock();
         // Only the kernel knows about a direction that is on TCP, and mostly at once.
-        ask |= std::mem::take(&mut is_first) && state.is_for_kernel();
-        state.refresh_uncertain(epfd);
-        state.recheck_due();
-        if state.is_watched_by_kernel {
-            state.recheck_uncertain();
-        }
+        let asks = asks || state.is_for_kernel();
+        state.recheck(epfd);
         let round = state.round();
-        match gather(set, epfd, state, round, &mut events, ask) {
+        match gather(set, epfd, state, round, into, asks) {
             Ok(held) => state = held,
-            Err(error) => return PollOutcome::Failed(error),
+            Err(error) => return Some(Err(error)),
         }
-        if events.len() > 0 || only_look {
-            state.take_turns(round, epfd);
-            if set.has_sleepers(&state) {
-                state.arm_for_sleepers(epfd);
-            }
-            return PollOutcome::Events(events.len());
+        if into.len() == 0 && !self.timeout.is_none() {
+            self.peer = state.place_of_peer();
+            return None;
         }
-        ask = false;
-        if let Some(peer) = state.place_of_peer() {
-            drop(state);
-            match stay_awake(set, epfd, peer, timeout, signals) {
-                Awake::Asked => {
-                    ask = true;
-                    continue;
-                }
-                Awake::Ready => continue,
-                Awake::InVain => state = set.state.lock(),
-            }
+        state.take_turns(round, epfd);
+        if set.has_sleepers(&state) {
+            state.arm_for_sleepers(epfd);
         }
-        if !state.arm(epfd) {
-            let installed = state.installed;
-            let recheck_after = set.falls_asleep(&mut state);
-            return PollOutcome::Nothing { recheck_after, installed };
+        Some(Ok(self.into.len()))
+    }
+
+    fn spin(&mut self) -> Spun {
+        let Self { set, epfd, timeout, .. } = *self;
+        let Some(peer) = self.peer else { return Spun::InVain };
+        let kernel_has_events = || has_events(epfd);
+        stay_awake(&set.spinner, peer, timeout, self.signals, kernel_has_events, || set.is_ready())
+    }
+
+    fn arm(&mut self) -> Option<Self::Armed> {
+        let mut state = self.set.state.lock();
+        if state.arm(self.epfd) {
+            return None;
         }
+        let installed = state.installed;
+        let recheck_after = self.set.falls_asleep(&mut state);
+        Some((Sleeping { set: self.set, recheck_after }, installed))
     }
 }
 
@@ -336,42 +322,6 @@ fn asking<'a, T>(
     (state, answer)
 }
 
-/// The result of spinning.
-enum Awake {
-    /// The kernel has something to report.
-    Asked,
-    /// A connection has something to report.
-    Ready,
-    InVain,
-}
-
-/// Checks the hot connections for a while, if that is likely to pay, and the kernel now and then.
-fn stay_awake(
-    set: &Set,
-    epfd: c_int,
-    peer: PeerPlace,
-    timeout: &Timeout,
-    signals: &mut Option<HeldBack>,
-) -> Awake {
-    let mut looks = 0u32;
-    let mut asked = false;
-    let may_wait = |waited| {
-        timeout.is_much_more_than(waited) && !signals.get_or_insert_with(HeldBack::new).has_come()
-    };
-    let awake = set.spinner.spin(peer, may_wait, || {
-        looks += 1;
-        if looks.is_multiple_of(LOOKS_PER_QUESTION) {
-            asked = has_events(epfd);
-        }
-        if asked { Seen::Other } else { set.is_ready().into() }
-    });
-    match awake {
-        true if asked => Awake::Asked,
-        true => Awake::Ready,
-        false => Awake::InVain,
-    }
-}
-
 fn translate(
     sleeping: Sleeping<'_>,
     epfd: c_int,
@@ -380,7 +330,7 @@ fn translate(
     count: usize,
     installed: u64,
 ) -> usize {
-    // SAFETY: as in `look`.
+    // SAFETY: as in `wait`.
     let mut events = unsafe { Events::new(events, max) };
     let (set, mut state) = sleeping.end();
     let round = state.round();

@@ -5,13 +5,15 @@ use std::ops::Deref;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
-use libc::{EPOLLERR, EPOLLOUT, EPOLLPRI, POLLIN, POLLRDHUP};
-use seekwire_endpoint::{Carrier, Connection, Interest};
+use libc::{EPOLLOUT, POLLIN, POLLRDHUP};
+use seekwire_endpoint::readiness::{
+    ALWAYS, EDGE, EXCLUSIVE, Look, Marks, ONE_SHOT, READ, Reports, WRITE,
+};
+use seekwire_endpoint::{Armed, Carrier, Interest, Sends};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::poll::Deadline;
 
-use super::event_flags::{ALWAYS, EDGE, EXCLUSIVE, ONE_SHOT, RDHUP, READ, WRITE};
 use super::set_records::Note;
 use super::tag::{self, Op, Subject, Tag};
 use crate::look;
@@ -36,22 +38,16 @@ pub(super) struct Watch<S> {
     pub(super) owns_doorbell: bool,
     /// The doorbell that is in the set.
     pub(super) doorbell: Option<Fd>,
-    /// In the queue of watches to check.
-    pub(super) hot: bool,
-    /// Armed, and its own doorbell was rung to put it into the kernel's ready list.
-    pub(super) queued: bool,
-    /// Was ready in a wait that had no room for it, and in which the kernel had no events.
-    pub(super) overdue: bool,
+    pub(super) place: Place,
     /// The last pass of checks that found it ready.
     pub(super) ready_pass: u64,
     /// The events for which the peer was asked to ring.
-    armed: Option<Armed>,
+    armed: Option<ArmedWatch>,
     /// The latest time until which the peer, when this was armed, held bytes back.
     held: Option<Deadline>,
-    /// Noted because of undelivered bytes.
-    pub(super) is_undelivered: bool,
-    /// One-shot, and has fired.
-    pub(super) disabled: bool,
+    /// Noted in the set's [`Rechecks`](super::rechecks::Rechecks).
+    pub(super) is_noted: bool,
+    pub(super) life: Life,
     /// The kernel itself has fired it, so it reports no more events.
     pub(super) is_silent: bool,
     /// One-shot, and armed by its installation, while another thread might have an event from the
@@ -60,23 +56,7 @@ pub(super) struct Watch<S> {
     pub(super) armed_again: u64,
     /// It has reported an event since then, and was armed again by the program.
     pub(super) was_reported: bool,
-    /// Just added or changed: all ready events are news.
-    pub(super) fresh: bool,
-    /// Edge-triggered: the mark of the last report.
-    pub(super) mark: u64,
-    pub(super) starved: u64,
-    /// The ends of the stream that the kernel knew at the last report of one.
-    pub(super) ended: u32,
-    /// Edge-triggered: the ends and errors that the kernel has reported; the mark of its bytes at
-    /// its last report of something to read; and the number of this end's shutdowns.
-    pub(super) reported_ends: u32,
-    pub(super) arrived: Option<u64>,
-    pub(super) shutdowns: u64,
-    /// Edge-triggered: the kernel may repeat a report, because the registration was changed, or
-    /// because its bytes were reported together with those on the ring.
-    pub(super) may_repeat: bool,
-    /// The registration was changed, and nothing has been reported since.
-    pub(super) is_unmarked: bool,
+    reports: Reports,
     /// Number of checks in a row that found no event.
     pub(super) idle: u8,
     /// The carrier state for which the kernel's registration was last chosen.
@@ -84,9 +64,6 @@ pub(super) struct Watch<S> {
     /// The events in the kernel's registration. If level-triggered, they may include more than the
     /// application wants.
     pub(super) kernel_events: u32,
-    /// The application has removed the socket from the set, but the kernel does not know: see
-    /// [`SetState::park`](super::state::SetState::park).
-    pub(super) parked: bool,
     /// The last walks through the kernel's ready list that reported the socket, and the doorbell.
     pub(super) reported_walks: [u64; 2],
     /// The last wait that reported this watch, and the position there: one wait reports a watch
@@ -102,7 +79,7 @@ impl<S: SocketHandle> Watch<S> {
         index: u32,
         generation: u8,
     ) -> Watch<S> {
-        let sends = Sends::of(&socket.connection);
+        let sends = socket.connection.sends();
         Watch {
             socket,
             fd: registration.number(),
@@ -112,30 +89,19 @@ impl<S: SocketHandle> Watch<S> {
             sibling: index,
             owns_doorbell: true,
             doorbell: None,
-            hot: false,
-            queued: false,
-            overdue: false,
+            place: Place::Idle,
             ready_pass: 0,
             armed: None,
             held: None,
-            is_undelivered: false,
-            disabled: false,
+            is_noted: false,
+            life: Life::Watched,
             is_silent: false,
             armed_again: 0,
             was_reported: false,
-            fresh: true,
-            mark: 0,
-            starved: 0,
-            ended: 0,
-            reported_ends: 0,
-            arrived: None,
-            shutdowns: 0,
-            may_repeat: false,
-            is_unmarked: false,
+            reports: Reports::new(registration.events),
             idle: 0,
             sends,
             kernel_events: EDGE,
-            parked: false,
             reported_walks: [0; 2],
             reported: (0, 0),
         }
@@ -147,8 +113,8 @@ impl<S: SocketHandle> Watch<S> {
             events: self.events,
             data: self.data,
             generation: self.generation,
-            parked: self.parked,
-            fired: self.disabled,
+            parked: self.life == Life::Parked,
+            fired: self.life == Life::Fired,
         }
     }
 
@@ -158,17 +124,24 @@ impl<S: SocketHandle> Watch<S> {
 
     /// The ready events that only user space knows about.
     pub(super) fn look(&self) -> u32 {
-        if self.disabled {
+        if self.life != Life::Watched {
             return 0;
         }
-        let look = self.look_closely();
-        if look.is_news { look.events } else { 0 }
+        let (look, _) = self.look_closely();
+        if self.reports.is_news(&look) { look.events } else { 0 }
     }
 
-    fn look_closely(&self) -> Look {
-        // Read before the readiness: changes in between are news next time.
-        let (mark, starved) = (self.socket.connection.data_mark(), self.socket.starved());
-        let shutdowns = self.socket.shutdowns();
+    fn marks(&self) -> Marks {
+        Marks {
+            data: self.socket.connection.data_mark(),
+            starved: self.socket.starved(),
+            shutdowns: self.socket.shutdowns(),
+        }
+    }
+
+    /// Also returns whether the kernel may have an end to add.
+    fn look_closely(&self) -> (Look, bool) {
+        let marks = self.marks();
         let ready = self.socket.readiness_for(self.interest());
         let mut events = 0;
         if ready.read {
@@ -179,60 +152,53 @@ impl<S: SocketHandle> Watch<S> {
         }
         events &= self.events;
         let connection = &self.socket.connection;
-        if self.events & EDGE != 0
-            && self.events & !events & READ != 0
-            && Connection::bytes_of_mark(mark) != Connection::bytes_of_mark(self.mark)
+        if self.events & !events & READ != 0
+            && self.reports.has_new_bytes(marks)
             && connection.carriers().1 == Carrier::Tcp
         {
             // There is news on the ring, after unread bytes that came by TCP.
             events |= look::state(connection.fd(), POLLIN) & self.events & READ;
         }
-        let is_news = self.events & EDGE == 0
-            || self.fresh
-            || events & READ != 0 && (mark != self.mark || shutdowns != self.shutdowns)
-            || events & WRITE != 0 && starved != self.starved;
-        let ended = ready.end || self.socket.connection.has_end_to_tell();
-        let is_full = ready.tx_on_ring && !ready.write && self.events & WRITE != 0;
-        Look { events, is_news, is_full, ended, mark, starved, shutdowns }
+        let is_full = self.events & WRITE != 0 && !ready.write && connection.tx_on_ring();
+        let ended = ready.end || connection.has_end_to_tell();
+        (Look { events, is_full, marks }, ended)
     }
 
     /// Like [`Watch::look`], for a caller that reports the events. If the kernel also reports the
     /// connection, old events are included, as the kernel does.
     pub(super) fn take(&mut self, with_kernel: bool) -> u32 {
-        if self.disabled {
+        if self.life != Life::Watched {
             return 0;
         }
-        let look = self.look_closely();
-        let is_reported = look.events != 0 && (look.is_news || with_kernel);
-        if is_reported || with_kernel {
-            self.fresh = false;
-            if look.events & WRITE != 0 {
-                self.starved = look.starved;
-            } else if look.is_full {
-                // Finding no room makes later room news, as a failed send does.
-                self.starved = look.starved.wrapping_sub(1);
-            }
+        let (look, ended) = self.look_closely();
+        if !self.reports.take(&look, with_kernel) {
+            return 0;
         }
-        if is_reported {
-            (self.mark, self.shutdowns) = (look.mark, look.shutdowns);
-            self.idle = 0;
-            self.disabled = self.events & ONE_SHOT != 0;
-            self.mark_kernel(look.events);
-            return look.events | self.ask_kernel(look.ended);
-        }
-        0
+        self.idle = 0;
+        self.fire();
+        let connection = &self.socket.connection;
+        let by_tcp = || connection.peer_has_sent_by_tcp();
+        self.reports.note_bytes(&look, by_tcp, || connection.kernel_mark());
+        look.events | self.ask_kernel(ended)
     }
 
-    /// The reported bytes may have come by TCP as well.
-    fn mark_kernel(&mut self, events: u32) {
-        let connection = &self.socket.connection;
-        if self.events & EDGE != 0
-            && events & READ != 0
-            && (self.is_unmarked || connection.peer_has_sent_by_tcp())
-        {
-            self.arrived = connection.kernel_mark();
-            self.shutdowns = self.socket.shutdowns();
-            (self.may_repeat, self.is_unmarked) = (true, false);
+    /// The application has changed the registration, which the kernel has accepted.
+    pub(super) fn renew(&mut self, data: u64) {
+        self.disarm();
+        self.data = data;
+        self.life = Life::Watched;
+        self.reports.changed(self.events);
+    }
+
+    /// True if it is in the queue of watches to check.
+    pub(super) fn is_hot(&self) -> bool {
+        matches!(self.place, Place::Hot | Place::Overdue)
+    }
+
+    /// A report was made, after which a one-shot registration is silent.
+    pub(super) fn fire(&mut self) {
+        if self.events & ONE_SHOT != 0 {
+            self.life = Life::Fired;
         }
     }
 
@@ -241,7 +207,7 @@ impl<S: SocketHandle> Watch<S> {
     fn ask_kernel(&mut self, ended: bool) -> u32 {
         let connection = &self.socket.connection;
         let mut open = if connection.carriers().1 == Carrier::Tcp { self.events & READ } else { 0 };
-        if Sends::of(connection) == Sends::default() {
+        if connection.sends() == Sends::Tcp {
             open |= self.events & WRITE;
         }
         if open == 0 && !ended {
@@ -249,55 +215,28 @@ impl<S: SocketHandle> Watch<S> {
         }
         let state = look::state(connection.fd(), open as c_short | POLLRDHUP);
         if ended {
-            self.ended = state & !(READ | WRITE);
+            self.reports.note_end(state);
         }
         let events = state & (self.events | ALWAYS);
         self.note_kernel_report(events);
         events
     }
 
-    /// Notes a report of the kernel's events, for [`Watch::is_old`].
+    /// Notes a report of the kernel's events.
     pub(super) fn note_kernel_report(&mut self, events: u32) {
-        if events & ALWAYS != 0 {
-            self.socket.connection.note_reported_end();
-        }
-        if self.events & EDGE == 0 {
-            return;
-        }
-        self.reported_ends |= events & !(READ | WRITE);
-        self.is_unmarked = false;
-        if events & (READ | RDHUP) != 0 {
-            self.arrived = self.socket.connection.kernel_mark();
-            self.shutdowns = self.socket.shutdowns();
-        }
-        if events & WRITE != 0 {
-            self.starved = self.socket.starved();
-        }
-    }
-
-    /// True if an edge-triggered event of the kernel repeats an earlier one.
-    pub(super) fn is_old(&mut self, events: u32) -> bool {
-        let may_repeat = std::mem::take(&mut self.may_repeat);
         let connection = &self.socket.connection;
-        let has_arrived = || {
-            let now = connection.kernel_mark();
-            now.is_none() || now != self.arrived || self.shutdowns != self.socket.shutdowns()
-        };
-        may_repeat
-            && !self.fresh
-            && events & !(READ | WRITE | self.reported_ends) == 0
-            && events & (EPOLLERR | EPOLLPRI) as u32 == 0
-            && (events & WRITE == 0 || self.starved == self.socket.starved())
-            && (events & (READ | RDHUP) == 0 || !has_arrived())
+        if events & ALWAYS != 0 {
+            connection.note_reported_end();
+        }
+        let (asked, marks) = (self.wanted(), self.marks());
+        self.reports.note_kernels(events, asked, marks, || connection.kernel_mark());
     }
 
-    /// True if an edge-triggered event of the kernel repeats an end that was reported.
-    pub(super) fn has_reported_end(&self, events: u32) -> bool {
-        self.events & EDGE != 0
-            && !self.fresh
-            && self.ended != 0
-            && events & !(self.ended | READ) == 0
-            && self.shutdowns == self.socket.shutdowns()
+    /// True if an event of the kernel is not reported: because the registration has fired, or
+    /// because the event repeats an earlier one.
+    pub(super) fn is_old(&mut self, events: u32) -> bool {
+        let (connection, marks) = (&self.socket.connection, self.marks());
+        self.life == Life::Fired || self.reports.repeats(events, marks, || connection.kernel_mark())
     }
 
     /// True if it is ready; recorded for this pass of checks.
@@ -313,23 +252,21 @@ impl<S: SocketHandle> Watch<S> {
 
     /// Asks the peer to ring from now on; returns true if there is already something to report.
     pub(super) fn arm(&mut self) -> bool {
-        if self.disabled || self.parked {
+        if self.life != Life::Watched {
             return false;
         }
         if self.armed.is_none() {
             // Edge-triggered, room is news only after a send has found none. Until then the peer is
             // not asked to ring for it, because it would ring for every message that it takes.
             let leaves_room = self.leaves_room();
-            let mut interest = self.interest();
-            interest.write &= !leaves_room;
-            let peer_rings = self.socket.connection.arm(interest);
-            self.armed = Some(Armed { interest, peer_rings, leaves_room });
+            let mut want = self.interest();
+            want.write &= !leaves_room;
+            self.armed = Some(ArmedWatch { end: self.socket.connection.arm(want), leaves_room });
         }
-        // Read before the check: bytes that are held back during it become visible within this
-        // time.
-        let held = self.socket.connection.held_for(self.interest());
+        let look = || self.look() != 0;
+        let (is_ready, held) = self.socket.connection.last_look(self.interest(), look);
         self.held = held.map(|held| Deadline::after(Some(held)));
-        self.look() != 0
+        is_ready
     }
 
     /// True if this watch is to be armed without the room that it wants; the socket then notes
@@ -354,32 +291,25 @@ impl<S: SocketHandle> Watch<S> {
 
     /// True if room to send is to be reported when there is any.
     fn is_room_news(&self) -> bool {
-        self.events & EDGE == 0 || self.fresh || self.starved != self.socket.starved()
+        self.reports.is_room_news(self.socket.starved())
     }
 
     /// How long a sleep may be, if an event that it is armed for may come without a doorbell.
     pub(super) fn recheck_after(&self) -> Option<Duration> {
-        let interest = self.armed.as_ref()?.interest;
-        let time = match self.sends {
-            Sends { held_up: true, .. } if interest.write => Some(Connection::MOMENT),
-            _ => self
-                .socket
-                .connection
-                .must_recheck(interest)
-                .then_some(Connection::RECHECK_INTERVAL),
-        };
+        let want = self.armed.as_ref()?.end.want();
+        let time = self.socket.connection.longest_sleep(want, self.sends);
         self.held.and_then(|held| held.left()).into_iter().chain(time).min()
     }
 
     pub(super) fn disarm(&mut self) {
-        if let Some(Armed { interest, peer_rings, .. }) = self.forget_arm() {
-            self.socket.connection.disarm(interest, peer_rings);
+        if let Some(armed) = self.forget_arm() {
+            self.socket.connection.disarm(armed.end);
         }
     }
 
     /// Marks the watch as not armed in this process. In the child of a fork this is enough, because
     /// the parent disarms its watches.
-    pub(super) fn forget_arm(&mut self) -> Option<Armed> {
+    pub(super) fn forget_arm(&mut self) -> Option<ArmedWatch> {
         let armed = self.armed.take()?;
         if armed.leaves_room {
             self.socket.mind_room();
@@ -390,19 +320,18 @@ impl<S: SocketHandle> Watch<S> {
     /// The events that the kernel has to report for the application's fd.
     pub(super) fn wanted(&self) -> u32 {
         match self.sends {
-            Sends { on_ring: true, .. } | Sends { held_up: true, .. } => self.events & !WRITE,
-            Sends { retransmit: true, .. } => self.events | EPOLLOUT as u32,
-            Sends { .. } => self.events,
+            Sends::Ring | Sends::HeldUp => self.events & !WRITE,
+            Sends::Retransmit => self.events | EPOLLOUT as u32,
+            Sends::Tcp => self.events,
         }
     }
 
     pub(super) fn is_stale(&self) -> bool {
         let connection = &self.socket.connection;
         // A seeking connection has attached since this was armed: from now on the peer has to ring.
-        let lacks_ring = |armed: &Armed| !armed.peer_rings && connection.is_attached();
-        self.sends != Sends::of(connection)
+        self.sends != connection.sends()
             || connection.doorbell() != self.doorbell
-            || self.armed.as_ref().is_some_and(lacks_ring)
+            || self.armed.as_ref().is_some_and(|armed| armed.end.lacks_ring(connection))
     }
 
     /// True if events beyond [`Watch::wanted`] do no harm, because they are dropped when they come.
@@ -424,14 +353,17 @@ impl<S: SocketHandle> Watch<S> {
         self.set_kernel_events(epfd, index, if self.is_lenient() { wanted | READ } else { wanted })
     }
 
+    fn tag(&self, watch: u32, subject: Subject) -> Result<u64, Errno> {
+        Tag { watch, generation: self.generation, subject }.encode()
+    }
+
     /// Moves the socket, which is in the set under the number of this watch, to another number.
     pub(super) fn replace(&mut self, epfd: c_int, index: u32, fd: c_int) -> Result<(), Errno> {
-        let data =
-            Tag { watch: index, generation: self.generation, subject: Subject::Socket }.encode()?;
-        let events = if self.disabled { ONE_SHOT } else { self.kernel_events };
+        let data = self.tag(index, Subject::Socket)?;
+        let events = if self.life == Life::Fired { ONE_SHOT } else { self.kernel_events };
         tag::control(epfd, Op::Add, fd, events, data)?;
         self.is_silent = false;
-        self.may_repeat = self.kernel_events & EDGE != 0;
+        self.reports.registered(self.kernel_events);
         let _ = tag::control(epfd, Op::Delete, self.fd, 0, 0);
         self.fd = fd;
         Ok(())
@@ -440,8 +372,7 @@ impl<S: SocketHandle> Watch<S> {
     /// Removes EPOLLEXCLUSIVE from the registration of the application's fd, because the kernel
     /// does not modify such a registration.
     pub(super) fn drop_exclusive(&self, epfd: c_int, index: u32) -> Result<(), Errno> {
-        let data =
-            Tag { watch: index, generation: self.generation, subject: Subject::Socket }.encode()?;
+        let data = self.tag(index, Subject::Socket)?;
         tag::control(epfd, Op::Delete, self.fd, 0, 0)?;
         tag::control(epfd, Op::Add, self.fd, EDGE, data)
     }
@@ -452,11 +383,10 @@ impl<S: SocketHandle> Watch<S> {
         index: u32,
         events: u32,
     ) -> Result<(), Errno> {
-        let data =
-            Tag { watch: index, generation: self.generation, subject: Subject::Socket }.encode()?;
+        let data = self.tag(index, Subject::Socket)?;
         tag::control(epfd, Op::Modify, self.fd, events, data)?;
         (self.kernel_events, self.is_silent) = (events, false);
-        (self.may_repeat, self.is_unmarked) = (events & EDGE != 0, events & EDGE != 0);
+        self.reports.registered(events);
         Ok(())
     }
 
@@ -465,7 +395,9 @@ impl<S: SocketHandle> Watch<S> {
         let number = registration.number();
         let modify = |events, data| tag::control(epfd, Op::Modify, number, events, data);
         let _ = match fired {
-            _ if !self.disabled => modify(registration.events & !EXCLUSIVE, registration.data),
+            _ if self.life != Life::Fired => {
+                modify(registration.events & !EXCLUSIVE, registration.data)
+            }
             Fired::Gone => tag::control(epfd, Op::Delete, number, 0, 0),
             Fired::Kept => tag::fire(epfd, number),
             Fired::Bare if self.is_silent => Ok(()),
@@ -481,9 +413,7 @@ impl<S: SocketHandle> Watch<S> {
         }
         self.remove_doorbell(epfd);
         if let Some(doorbell) = now.filter(|_| self.owns_doorbell) {
-            let data =
-                Tag { watch: index, generation: self.generation, subject: Subject::Doorbell }
-                    .encode()?;
+            let data = self.tag(index, Subject::Doorbell)?;
             match tag::control(epfd, Op::Add, doorbell.raw(), READ | EDGE, data) {
                 // Another process has left it there.
                 Err(Errno::EXIST) => {}
@@ -501,6 +431,32 @@ impl<S: SocketHandle> Watch<S> {
     }
 }
 
+/// The life of a watch, between the application's calls.
+#[derive(Copy, Clone, Debug, Eq, PartialEq)]
+pub(super) enum Life {
+    Watched,
+    /// One-shot, and has fired.
+    Fired,
+    /// The application has removed the socket from the set, but the kernel does not know: see
+    /// [`SetState::park`](super::state::SetState::park).
+    Parked,
+}
+
+/// Where a watch is checked. Only [`SetState::move_to`](super::state::SetState::move_to) changes
+/// it.
+#[derive(Copy, Clone, Debug, Eq, PartialEq)]
+pub(super) enum Place {
+    /// Nowhere: the peer rings, or it is not [`Life::Watched`].
+    Idle,
+    /// In the queue of watches to check.
+    Hot,
+    /// There, and was ready in a wait that had no room for it, and in which the kernel had no
+    /// events.
+    Overdue,
+    /// In the kernel's ready list: armed, and its own doorbell was rung.
+    Queued,
+}
+
 /// The kernel's entry of a fired one-shot registration after its watch is gone.
 #[derive(Copy, Clone)]
 pub(super) enum Fired {
@@ -513,47 +469,10 @@ pub(super) enum Fired {
     Bare,
 }
 
-/// The meaning of room in the kernel's socket for a connection.
-#[derive(Copy, Clone, Default, Eq, PartialEq)]
-pub(super) struct Sends {
-    /// None: sends travel on the ring. EPOLLOUT is hidden from the kernel.
-    pub(super) on_ring: bool,
-    /// None: a receiver keeps sends from TCP ([`Connection::is_held_up`]). EPOLLOUT is hidden from
-    /// the kernel.
-    pub(super) held_up: bool,
-    /// The connection can retransmit. The library requests EPOLLOUT for itself: see
-    /// [`seekwire_endpoint::Readiness::retransmits`].
-    pub(super) retransmit: bool,
-}
-
-impl Sends {
-    pub(super) fn of(connection: &Connection) -> Sends {
-        let retransmit = connection.retransmits();
-        let held_up = !retransmit && connection.is_held_up();
-        Sends { on_ring: connection.tx_on_ring(), held_up, retransmit }
-    }
-}
-
 /// The way in which a watch is armed.
-pub(super) struct Armed {
-    interest: Interest,
-    /// As [`Connection::arm`] has returned.
-    peer_rings: bool,
+pub(super) struct ArmedWatch {
+    end: Armed,
     /// The application wants reports of room to send, but the peer was not asked to ring for it:
     /// see [`Socket::note_starved`](crate::socket::Socket::note_starved).
     leaves_room: bool,
-}
-
-/// The result of checking a connection, with its marks.
-struct Look {
-    events: u32,
-    /// False if it is edge-triggered and was reported before.
-    is_news: bool,
-    /// There is no room on the ring.
-    is_full: bool,
-    /// The kernel may have more events.
-    ended: bool,
-    mark: u64,
-    starved: u64,
-    shutdowns: u64,
 }

@@ -3,10 +3,12 @@
 #define ROOM_H
 
 #include "common.h"
+#include <sys/timerfd.h>
 
-/* LOOKS: after many waits that did not sleep, because something else was ready. NESTED: in another set. */
-enum how { BLOCK, POLL, SELECT, LEVEL, EDGE, LOOKS, NESTED, HOWS };
-static const char *const names[HOWS] = {"block", "poll", "select", "level", "edge", "looks", "nested"};
+/* BUSY: in sleeps that something else ends after a while. LOOKS: after many waits that did not sleep, because something else was
+ * ready. NESTED: in another set. */
+enum how { BLOCK, POLL, SELECT, LEVEL, BUSY, EDGE, LOOKS, NESTED, HOWS };
+static const char *const names[HOWS] = {"block", "poll", "select", "level", "busy", "edge", "looks", "nested"};
 
 /* A set for one of the ways, containing `fd`. */
 static int set_with(enum how how, int fd)
@@ -22,6 +24,26 @@ static long long now(void)
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return time.tv_sec * 1000LL + time.tv_nsec / 1000000;
+}
+
+/* Waits on a set that a timer keeps waking. */
+static int wait_beside_timer(int set, int fd, int timeout)
+{
+    int timer = timerfd_create(CLOCK_MONOTONIC, 0), found = 0;
+    struct itimerspec often = {{0, 10000000}, {0, 10000000}};
+    struct epoll_event events[2], event = {.events = EPOLLIN, .data.fd = timer};
+    uint64_t times;
+    CHECK(timer >= 0 && timerfd_settime(timer, 0, &often, NULL) == 0);
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, timer, &event) == 0);
+    for (long long until = now() + timeout; !found && (timeout < 0 || now() < until);) {
+        int n = epoll_wait(set, events, 2, timeout);
+        for (int at = 0; at < n; at++) {
+            found |= events[at].data.fd == fd;
+            CHECK(events[at].data.fd == fd || read(timer, &times, sizeof times) == sizeof times);
+        }
+    }
+    CHECK(epoll_ctl(set, EPOLL_CTL_DEL, timer, NULL) == 0 && close(timer) == 0);
+    return found;
 }
 
 /* Waits on a set along with something that is always ready. */
@@ -73,6 +95,7 @@ static int wait_for_room(enum how how, int set, int fd, int timeout)
         return select(fd + 1, NULL, &out, NULL, timeout < 0 ? NULL : &limit);
     case LEVEL:
     case EDGE: return epoll_wait(set, &event, 1, timeout);
+    case BUSY: return wait_beside_timer(set, fd, timeout);
     case LOOKS: return look_and_wait(set, fd, timeout);
     case NESTED: return wait_in_another(set, timeout);
     default: return poll(&entry, 1, timeout);

@@ -7,11 +7,12 @@ use std::task::{Context, Poll};
 
 use ::tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use ::tokio::net::{TcpStream, ToSocketAddrs};
+use seekwire_endpoint::Interest;
 use seekwire_protocol::span::Span;
 use seekwire_transport::sys::Fd;
 
 use super::stream::{shut, there};
-use super::wakers::{READ, READER, TaskWakers, WRITE, WRITER};
+use super::wakers::{READER, TaskWakers, WRITER};
 use crate::seek::{At, SeekError, SeekOptions, SeekSocket};
 use crate::socket_options::socket_options;
 
@@ -91,7 +92,7 @@ impl SeekStream {
     ) -> Result<usize, SeekError> {
         let waiter = self.waiting.waiter();
         std::future::poll_fn(|cx| {
-            self.waiting.poll(cx, waiter.id(), READ, None, || {
+            self.waiting.poll(cx, waiter.id(), Interest::READ, None, || {
                 let mut attempt = || match self.stream.try_seek_again(&mut at, into, options) {
                     Err(SeekError::WouldBlock) => Ok(None),
                     done => done.map(Some),
@@ -117,7 +118,8 @@ impl SeekStream {
     }
 
     fn poll_send(&self, cx: &mut Context<'_>, from: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        self.waiting.poll(cx, WRITER, WRITE, None, || there((&self.stream).write_vectored(from)))
+        self.waiting
+            .poll(cx, WRITER, Interest::WRITE, None, || there((&self.stream).write_vectored(from)))
     }
 }
 
@@ -132,7 +134,7 @@ impl AsyncRead for SeekStream {
     ) -> Poll<io::Result<()>> {
         let room = into.initialize_unfilled();
         self.waiting
-            .poll(cx, READER, READ, None, || there((&self.stream).read(room)))
+            .poll(cx, READER, Interest::READ, None, || there((&self.stream).read(room)))
             .map_ok(|n| into.advance(n))
     }
 }

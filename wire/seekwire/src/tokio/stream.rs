@@ -8,11 +8,11 @@ use std::task::{Context, Poll};
 
 use ::tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use ::tokio::net::{TcpStream, ToSocketAddrs};
-use seekwire_endpoint::{RecvFlags, SendFlags, Status};
+use seekwire_endpoint::{Interest, RecvFlags, SendFlags, Status};
 use seekwire_protocol::span::Span;
 use seekwire_transport::Errno;
 
-use super::wakers::{READ, READER, TaskWakers, WRITE, WRITER};
+use super::wakers::{READER, TaskWakers, WRITER};
 use crate::seek::{At, SeekError, SeekOptions, SeekSocket};
 use crate::socket_options::socket_options;
 
@@ -130,7 +130,7 @@ impl Stream {
         let waiter = self.waiting.waiter();
         let connection = self.stream.connection();
         std::future::poll_fn(|cx| {
-            self.waiting.poll(cx, waiter.id(), READ, Some(connection), || {
+            self.waiting.poll(cx, waiter.id(), Interest::READ, Some(connection), || {
                 let _one = self.receiving.lock().unwrap_or_else(PoisonError::into_inner);
                 let mut attempt = || match connection.seek_again(into, &mut at, options, true) {
                     Err(Errno::AGAIN) => Ok(None),
@@ -166,7 +166,7 @@ impl Stream {
         flags: RecvFlags,
     ) -> Poll<io::Result<usize>> {
         let connection = self.stream.connection();
-        self.waiting.poll(cx, READER, READ, Some(connection), || {
+        self.waiting.poll(cx, READER, Interest::READ, Some(connection), || {
             let _one = self.receiving.lock().unwrap_or_else(PoisonError::into_inner);
             there(self.stream.receive(&mut [IoSliceMut::new(into)], flags))
         })
@@ -174,8 +174,9 @@ impl Stream {
 
     fn poll_send(&self, cx: &mut Context<'_>, from: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let connection = self.stream.connection();
-        self.waiting
-            .poll(cx, WRITER, WRITE, Some(connection), || there(self.stream.transmit(from, SEND)))
+        self.waiting.poll(cx, WRITER, Interest::WRITE, Some(connection), || {
+            there(self.stream.transmit(from, SEND))
+        })
     }
 }
 

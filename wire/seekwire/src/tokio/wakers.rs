@@ -16,7 +16,7 @@ use std::time::Duration;
 use ::tokio::runtime::Handle;
 use ::tokio::task::coop;
 use ::tokio::time::{Instant, Sleep, sleep_until};
-use seekwire_endpoint::{Connection, Interest};
+use seekwire_endpoint::{Armed, Connection, Interest, Sends};
 use seekwire_protocol::Reason;
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::reactor::Watched;
@@ -27,9 +27,6 @@ pub(super) struct Id(u64);
 
 pub(super) const READER: Id = Id(0);
 pub(super) const WRITER: Id = Id(1);
-
-pub(super) const READ: Interest = Interest { read: true, write: false };
-pub(super) const WRITE: Interest = Interest { read: false, write: true };
 
 /// The waiting tasks.
 #[derive(Debug, Default)]
@@ -77,7 +74,7 @@ pub(super) struct TaskWakers {
     waker: Waker,
     /// The events for which the peer is asked to ring. The request stays until the end: it costs
     /// the peer nothing until it rings, which it does once per request.
-    armed: Mutex<Interest>,
+    armed: Mutex<Armed>,
     timer: Mutex<Pin<Box<Sleep>>>,
     runtime: Handle,
     next: AtomicU64,
@@ -131,13 +128,14 @@ impl TaskWakers {
         self.waiters.enter(id, cx.waker());
         let result = loop {
             let attached = self.listen(connection)?;
-            if let Some(connection) = connection.filter(|_| attached) {
-                self.arm(connection, want);
-            }
-            // Read before the last attempt: bytes that are held back during it become visible
-            // within this time.
-            let held = connection.and_then(|connection| connection.held_for(want));
-            if let Some(result) = attempt().transpose() {
+            let (done, held) = match connection.filter(|_| attached) {
+                Some(connection) => {
+                    connection.rearm(&mut lock(&self.armed), want);
+                    connection.last_look(want, &mut attempt)
+                }
+                None => (attempt(), None),
+            };
+            if let Some(result) = done.transpose() {
                 break result;
             }
             // This attempt or another task has brought the connection to the ring in the meantime.
@@ -167,7 +165,7 @@ impl TaskWakers {
         if !self.is_reported.swap(true, Ordering::AcqRel) {
             let _inside = self.runtime.enter();
             // The same doorbell rings for room to write.
-            match connection.doorbell_for(WRITE).map(Watched::doorbell) {
+            match connection.doorbell_for(Interest::WRITE).map(Watched::doorbell) {
                 Some(Ok(doorbell)) => _ = self.doorbell.set(doorbell),
                 // An error means that TCP has ended, and the ring with it.
                 _ => _ = connection.fall_back(Reason::FdLimit),
@@ -188,29 +186,13 @@ impl TaskWakers {
         Ok(attached)
     }
 
-    fn arm(&self, connection: &Connection, want: Interest) {
-        let mut armed = lock(&self.armed);
-        let again = Interest { read: want.read && armed.read, write: want.write && armed.write };
-        let new = Interest { read: want.read && !again.read, write: want.write && !again.write };
-        if again != Interest::default() {
-            connection.rearm(again);
-        }
-        if new != Interest::default() {
-            // It is attached, so the peer rings.
-            let _ = connection.arm(new);
-        }
-        *armed = Interest { read: armed.read || want.read, write: armed.write || want.write };
-    }
-
     /// When to look again, if the awaited event may come without a notification.
     fn recheck_after(&self, connection: &Connection, want: Interest) -> Option<Duration> {
         let lacks_doorbell = connection.is_attached() && self.doorbell.get().is_none();
-        if want.write && connection.was_held_up() {
-            return Some(Connection::MOMENT);
-        }
-        let must_recheck =
-            lacks_doorbell || connection.must_recheck(want) || connection.has_undelivered();
-        must_recheck.then_some(Connection::RECHECK_INTERVAL)
+        // The read that kept the attempt from TCP may have ended since.
+        let sends = if connection.was_held_up() { Sends::HeldUp } else { Sends::default() };
+        let soon = connection.longest_sleep(want, sends);
+        soon.or_else(|| lacks_doorbell.then_some(Connection::RECHECK_INTERVAL))
     }
 
     fn wake_within(&self, soon: Duration) {
@@ -228,7 +210,7 @@ impl TaskWakers {
 
     /// Withdraws all requests for the doorbell, because no task waits any more.
     pub(super) fn disarm(&self, connection: &Connection) {
-        connection.disarm(std::mem::take(&mut lock(&self.armed)), true);
+        connection.disarm(std::mem::take(&mut lock(&self.armed)));
     }
 }
 

@@ -6,6 +6,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Timespec;
 
 use super::fd::Fd;
+use super::socket::unread;
 pub use super::wait::{Deadline, Events};
 use super::{call, select};
 use crate::Errno;
@@ -81,6 +82,16 @@ pub fn look(socket: Fd, want: Events) -> Result<Events, Errno> {
         result => result?,
     };
     Ok(events(fds[0].revents()))
+}
+
+/// The events for which a caller sleeps that may go on once it can send, or receive one more byte.
+/// No byte comes after the end, which would prevent any sleep.
+///
+/// # Errors
+/// Those of poll(2) and ioctl(2).
+pub fn of_progress(socket: Fd) -> Result<Events, Errno> {
+    let ended = look(socket, Events { hangup: true, ..Events::default() })?.hangup;
+    Ok(Events { read: !ended || unread(socket)? > 0, ..Events::WRITE })
 }
 
 /// Whether an urgent byte has come that was not received (tcp(7)).

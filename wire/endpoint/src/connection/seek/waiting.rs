@@ -14,7 +14,7 @@ use super::state::{SeekState, Seeking};
 use crate::connection::call::Call;
 use crate::connection::call_limit::Limit;
 use crate::connection::state::Connection;
-use crate::connection::waiting::ToReceive;
+use crate::connection::waiting::{ToReceive, as_again};
 
 /// How to wait.
 enum How {
@@ -45,7 +45,7 @@ impl Connection {
         call.begin_wait()?;
         self.sleep_for(seeking, attempt, until, call)
             .and_then(|ready| call.not_interrupted().map(|()| ready))
-            .map_err(|error| if error == Errno::TIMEDOUT { Errno::AGAIN } else { error })
+            .map_err(as_again)
     }
 
     /// As [`Self::wait_for`], for a receive in order; without an attempt, for a byte at the head.
@@ -97,10 +97,8 @@ impl Connection {
         }
         let sleep = call.sleep(until);
         // Never silenced: it is rung once.
-        match poll::wait(door.fd(), Fd::new(-1), Events::default(), sleep.until) {
-            Err(Errno::TIMEDOUT) => Err(Errno::AGAIN),
-            waited => waited.map(drop),
-        }
+        let waited = poll::wait(door.fd(), Fd::new(-1), Events::default(), sleep.until);
+        waited.map(drop).map_err(as_again)
     }
 
     /// Called when the last receive that began before the first seek returns.
@@ -284,7 +282,8 @@ impl Connection {
             ) || seeking.moves.load(Ordering::Acquire) != moves
         };
         let carrier = news.map_or(Carrier::Ring, |(carrier, _)| carrier);
-        let wait = ToReceive { carrier, limit: &Limit::at(until), published, among: None };
+        let limit = &Limit::at(until);
+        let wait = ToReceive { carrier, limit, published, edge_watch: None, among: None };
         let slept = self
             .wait_until(data_path, &wait, call, ready)
             .map(|by_socket| by_socket || q.peer_is_shut());
