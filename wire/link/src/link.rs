@@ -10,7 +10,7 @@ use seekwire_transport::mem::Region;
 use seekwire_transport::sys::host;
 use seekwire_transport::sys::ofd_lock::LockMode;
 
-use crate::access::Access;
+use crate::access::{Access, alone, make_directory};
 use crate::allocation::{self, LOCK_TIMEOUT, Table};
 use crate::attach::{self, Attached};
 use crate::entry::{LinkEntry, Other};
@@ -126,6 +126,10 @@ impl Link {
         length: Option<u64>,
         access: Access,
     ) -> Result<HeldMemory, LinkError> {
+        let of_directory = |error| LinkError::of(directory, error);
+        make_directory(directory).map_err(of_directory)?;
+        // Until the memory has its socket, which tells others that it is held.
+        let _alone = alone(directory).map_err(of_directory)?;
         let held = match (&definition.provider, length) {
             (Provider::Memory(socket), length) => {
                 memory::hold(socket, length, access).map_err(ProviderError::from)
@@ -315,5 +319,18 @@ mod tests {
                 Link::hold(&definition, state.path(), length, access).unwrap_err().to_string();
             assert!(said.contains("link a: ") && said.contains(why), "{said}");
         }
+    }
+    #[test]
+    fn of_several_that_hold_at_once_one_succeeds() {
+        let directory = tempfile::tempdir().unwrap();
+        let provider = Provider::Memory(directory.path().join("socket"));
+        let definition = Definition { name: "a".to_owned(), provider, side: Side::First };
+        let access = Access { mode: 0o600, group: None };
+        let hold = || Link::hold(&definition, directory.path(), Some(16 << 20), access);
+        let held: Vec<_> = std::thread::scope(|scope| {
+            let holders: Vec<_> = (0..4).map(|_| scope.spawn(hold)).collect();
+            holders.into_iter().map(|holder| holder.join().unwrap()).collect()
+        });
+        assert_eq!(held.iter().filter(|held| held.is_ok()).count(), 1, "{held:?}");
     }
 }

@@ -15,7 +15,7 @@ use seekwire_transport::sys::{file, host};
 use super::error::XenError;
 use super::grant_lists::{self, pages_of};
 use super::store::{self, Store};
-use crate::access::{Access, alone, make_directory};
+use crate::access::Access;
 use crate::holder::{self, HeldMemory, HolderError};
 use crate::map::{Definition, Side};
 
@@ -39,9 +39,6 @@ pub(crate) fn hold(
     if definition.side != Side::First {
         return Err(HolderError::NothingToHold.into());
     }
-    let of_state = |error| XenError::io(state, error);
-    make_directory(state).map_err(of_state)?;
-    let _alone = alone(state).map_err(of_state)?;
     let path = path_of(name, state);
     holder::is_free(&path)?;
     let token = host::random();
