@@ -74,11 +74,11 @@ impl Link {
             std::thread::yield_now();
         };
         let link = Self::of(definition, state, directory, holder::PROGRAMS)?;
-        if link.is_detached_here() { Err(LinkError::Detached(name())) } else { Ok(link) }
+        link.check_use().map(|()| link)
     }
 
-    /// Like [`Self::open`], but for inspection: also works on a detached link, and does not count
-    /// as a user of it.
+    /// Like [`Self::open`], but for inspection: also works on a link that programs cannot
+    /// [use](Self::check_use), and does not count as a user of it.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -110,7 +110,7 @@ impl Link {
         let of_peers = |error| LinkError::of(&Peers::path(definition, directory), error);
         Peers::remove(definition, directory).map_err(of_peers)?;
         let link = Self::of(definition, state, directory, holder::COMMANDS)?;
-        if link.is_detached_here() { Err(LinkError::Detached(name())) } else { Ok(link) }
+        link.check_use().map(|()| link)
     }
 
     /// Makes the memory of a link, with `length` bytes if the map does not give the size. With Xen,
@@ -223,6 +223,21 @@ impl Link {
     #[must_use]
     pub fn is_detached_here(&self) -> bool {
         self.0.state.is_detached() || !self.0.is_current()
+    }
+
+    /// Succeeds if programs of this machine can use the link.
+    ///
+    /// # Errors
+    /// [`LinkError::NotAttached`], [`LinkError::Detached`].
+    pub fn check_use(&self) -> Result<(), LinkError> {
+        let name = || self.0.name.clone();
+        if !self.0.state.is_of_this_start() {
+            Err(LinkError::NotAttached(name()))
+        } else if self.is_detached_here() {
+            Err(LinkError::Detached(name()))
+        } else {
+            Ok(())
+        }
     }
 
     /// The token of this machine's attachment.

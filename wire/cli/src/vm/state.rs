@@ -154,21 +154,18 @@ fn of(link: &Definition, map: &Map) -> LinkState {
 }
 
 fn look_into(state: &mut LinkState, link: &Definition, map: &Map) {
-    // Programs can use the link exactly if this one can.
-    match Link::open(link, map.state()).map(drop) {
-        Ok(()) => state.standing = Standing::Attached,
-        Err(error) => {
-            state.standing = match error {
-                LinkError::NotAttached(_) => Standing::NotAttached,
-                LinkError::Detached(_) => Standing::Detached,
-                _ => Standing::Unusable,
-            };
-            state.problem = Some(error.to_string());
-        }
-    }
-    if let Ok(open) = Link::inspect(link, map.state()) {
+    // Not by opening it: the lock of a user would keep others from attaching meanwhile.
+    let usable = Link::inspect(link, map.state()).and_then(|open| {
         fill(state, link, map, &open);
-    }
+        open.check_use()
+    });
+    state.standing = match &usable {
+        Ok(()) => Standing::Attached,
+        Err(LinkError::NotAttached(_)) => Standing::NotAttached,
+        Err(LinkError::Detached(_)) => Standing::Detached,
+        Err(_) => Standing::Unusable,
+    };
+    state.problem = usable.err().map(|error| error.to_string());
 }
 
 fn fill(state: &mut LinkState, definition: &Definition, map: &Map, link: &Link) {
@@ -245,4 +242,34 @@ pub(crate) fn users(definition: &Definition, link: &Link) -> Users {
         .map(|pid| User { pid, program: proc::name_of(pid).unwrap_or_default() })
         .collect();
     Users { are_there: usage.is_open_elsewhere || !listed.is_empty(), listed }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use seekwire_link::Access;
+    use seekwire_transport::sys::ofd_lock::{LockMode, try_lock};
+
+    use super::*;
+
+    #[test]
+    fn a_look_at_a_link_does_not_use_it() {
+        /// The byte of the state file that users of the link lock.
+        const MAPPED: u64 = 4097;
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name).display().to_string();
+        File::create(path("region")).unwrap().set_len(16 << 20).unwrap();
+        let text = format!("state {}\nlink a file {} first\n", path("state"), path("region"));
+        let map = Map::parse(&text).unwrap();
+        let definition = &map.links()[0];
+        Link::attach(definition, map.state(), Access { mode: 0o600, group: None }).unwrap();
+        // As while the machine attaches: nobody may begin to use the link.
+        let file = File::options().read(true).write(true).open(path("state/a.link")).unwrap();
+        assert!(try_lock(&file, MAPPED, LockMode::Exclusive).unwrap());
+        let state = all(&map).remove(0);
+        assert_eq!((state.standing, state.problem), (Standing::Attached, None));
+        Link::inspect(definition, map.state()).unwrap().take_back();
+        assert_eq!(all(&map)[0].standing, Standing::Detached);
+    }
 }
