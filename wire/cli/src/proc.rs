@@ -3,8 +3,10 @@
 //! Processes come and go during a read. A process that has gone is left out.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -153,7 +155,7 @@ fn contains(text: &[u8], needle: &[u8]) -> bool {
     text.windows(needle.len()).any(|window| window == needle)
 }
 
-/// Looks TCP connections up; reads the tables of each network namespace once.
+/// Looks TCP connections up; reads the tables of each network namespace once, from a process there.
 #[derive(Debug, Default)]
 pub(crate) struct TcpTables {
     by_namespace: HashMap<u64, HashMap<u64, TcpConnection>>,
@@ -165,20 +167,26 @@ impl TcpTables {
         let Some(namespace) = process.network_namespace() else {
             return Vec::new();
         };
-        let table =
-            self.by_namespace.entry(namespace).or_insert_with(|| read_tables(&process.directory));
+        let table = match self.by_namespace.entry(namespace) {
+            Entry::Occupied(table) => table.into_mut(),
+            Entry::Vacant(entry) => match read_tables(&process.directory) {
+                Ok(table) => entry.insert(table),
+                // The process has ended; another one may have the tables.
+                Err(_) => return Vec::new(),
+            },
+        };
         process.sockets().iter().filter_map(|inode| table.get(inode).copied()).collect()
     }
 }
 
-fn read_tables(process: &Path) -> HashMap<u64, TcpConnection> {
-    let mut table = HashMap::new();
-    for name in ["net/tcp", "net/tcp6"] {
-        let text = fs::read_to_string(process.join(name)).unwrap_or_default();
-        let connections = text.lines().skip(1).filter_map(parse_line);
-        table.extend(connections.map(|connection| (connection.socket, connection)));
-    }
-    table
+fn read_tables(process: &Path) -> io::Result<HashMap<u64, TcpConnection>> {
+    // In this order: without IPv6 there is only the table of IPv4, and with it the process was
+    // there.
+    let v6 = fs::read_to_string(process.join("net/tcp6")).unwrap_or_default();
+    let v4 = fs::read_to_string(process.join("net/tcp"))?;
+    let lines = [&v4, &v6].into_iter().flat_map(|text| text.lines().skip(1));
+    let connections = lines.filter_map(parse_line);
+    Ok(connections.map(|connection| (connection.socket, connection)).collect())
 }
 
 /// One line of /proc/net/tcp or tcp6: `sl local remote state queues timer retransmits uid timeout
@@ -224,7 +232,7 @@ pub(crate) fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 }
 
 /// Whether `path` names a file of this user alone, mode 0700.
-pub(crate) fn is_private_directory(path: &Path) -> std::io::Result<bool> {
+pub(crate) fn is_private_directory(path: &Path) -> io::Result<bool> {
     let metadata = fs::symlink_metadata(path)?;
     Ok(metadata.is_dir()
         && metadata.uid() == rustix::process::geteuid().as_raw()
@@ -293,7 +301,14 @@ mod tests {
         let process = own_processes().into_iter().find(|process| process.pid == pid).unwrap();
         assert!(!process.has_library());
         let expected = (client.local_addr().unwrap(), client.peer_addr().unwrap());
-        let mut found = TcpTables::default().connections(&process).into_iter();
+        let mut tables = TcpTables::default();
+        // In the same network namespace, and without tables: it ends while it is looked at.
+        let directory = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(process.directory.join("ns"), directory.path().join("ns"))
+            .unwrap();
+        let ending = Process { pid, directory: directory.path().to_owned() };
+        assert_eq!(tables.connections(&ending), []);
+        let mut found = tables.connections(&process).into_iter();
         assert!(found.any(|connection| (connection.local, connection.peer) == expected));
     }
 }
