@@ -94,7 +94,16 @@ fn has_summary(options: &arguments::RunArguments) -> bool {
         let is_above = env::var_os(summary::VARIABLE).is_some_and(|value| !value.is_empty());
         io::stderr().is_terminal() && !is_above && !options.off && Config::get().enabled
     };
-    !options.no_summary && (options.summary || is_expected()) && supervise::is_possible()
+    if options.no_summary || !(options.summary || is_expected()) {
+        return false;
+    }
+    let is_possible = supervise::is_possible();
+    if !is_possible && options.summary {
+        say(
+            "warning: no summary: SIGCHLD is ignored here, so the end of the program would not be seen",
+        );
+    }
+    is_possible
 }
 
 fn fail(status: u8, message: &str) -> ExitCode {

@@ -103,6 +103,17 @@ fn the_program_ends_the_command_as_itself() {
 }
 
 #[test]
+fn a_summary_that_cannot_be_had_is_missed_aloud() {
+    let stage = Stage::new(Mode::Accelerated);
+    let run = summed_up(&stage, "true", &[]);
+    let mut command = stage.plain_command("env");
+    command.args(["--ignore-signal=CHLD"]).arg(run.get_program()).args(run.get_args());
+    let finished = stage.run(&mut command);
+    assert_eq!(finished.status.code(), Some(0));
+    assert!(finished.stderr.contains("no summary: SIGCHLD is ignored"), "{}", finished.stderr);
+}
+
+#[test]
 fn in_a_container_the_status_says_which_signal_has_ended_the_program() {
     let stage = Stage::new(Mode::Accelerated);
     let run = summed_up(&stage, "sh", &["-c", "kill -TERM $$"]);
