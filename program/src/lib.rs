@@ -84,7 +84,7 @@ pub fn finish(outcome: anyhow::Result<ExitCode>) -> ExitCode {
         Ok(code) => code,
         // The reader of our output has gone (`seekwire status | head`): nothing is left to say, and
         // nothing is wrong.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if is_unread(&error) => ExitCode::SUCCESS,
         Err(error) => {
             tell(format_args!("seekwire: {error:#}"));
             ExitCode::FAILURE
@@ -92,18 +92,32 @@ pub fn finish(outcome: anyhow::Result<ExitCode>) -> ExitCode {
     }
 }
 
-/// Whether an output could not be written because its reader has gone.
+/// Whether [standard output](standard::output) could not be written because its reader has gone.
 #[must_use]
-pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
+pub fn is_unread(error: &anyhow::Error) -> bool {
     error
         .chain()
         .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
-        .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+        .filter_map(std::io::Error::get_ref)
+        .any(|cause| cause.is::<standard::Unread>())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use anyhow::{Context, Result};
+
     use super::*;
+
+    #[test]
+    fn only_the_reader_of_standard_output_may_leave() {
+        let error =
+            |cause: Error| Result::<()>::Err(cause.into()).context("cannot write").unwrap_err();
+        assert!(is_unread(&error(Error::new(ErrorKind::BrokenPipe, standard::Unread))));
+        // A peer, or a program that this one has started.
+        assert!(!is_unread(&error(ErrorKind::BrokenPipe.into())));
+    }
 
     #[test]
     fn a_program_beside_comes_before_an_installed_one() {

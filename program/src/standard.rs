@@ -6,22 +6,66 @@
 //! `prepare` comes first, and does what glibc does in a program with special rights: it opens
 //! /dev/null with the wrong access mode.
 
-use std::io::{self, Stdin, Stdout};
+use std::io::{self, ErrorKind, IsTerminal, Stdin, Stdout, StdoutLock, Write};
 
 use rustix::fd::{BorrowedFd, IntoRawFd};
 use rustix::fs::{Mode, OFlags, fcntl_getfl, open};
 use rustix::io::fcntl_getfd;
 use rustix::stdio::{stdin, stdout};
+use thiserror::Error;
+
+/// The error of a write to standard output whose reader has gone.
+#[derive(Debug, Error)]
+#[error("nobody reads standard output any more")]
+pub(crate) struct Unread;
+
+/// Standard output, or its lock.
+#[derive(Debug)]
+pub struct Output<W = Stdout>(W);
+
+impl Output {
+    /// As [`Stdout::lock`].
+    #[must_use]
+    pub fn lock(&self) -> Output<StdoutLock<'static>> {
+        Output(self.0.lock())
+    }
+}
+
+impl<W: IsTerminal> Output<W> {
+    /// As [`IsTerminal::is_terminal`].
+    #[must_use]
+    pub fn is_terminal(&self) -> bool {
+        self.0.is_terminal()
+    }
+}
+
+impl<W: Write> Write for Output<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(named)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(named)
+    }
+}
+
+/// Sets the error apart from that of another pipe, or of a socket.
+fn named(error: io::Error) -> io::Error {
+    match error.kind() {
+        ErrorKind::BrokenPipe => io::Error::new(ErrorKind::BrokenPipe, Unread),
+        _ => error,
+    }
+}
 
 /// Standard output.
 ///
 /// # Errors
 ///
 /// It is closed, or not open for writing.
-pub fn output() -> io::Result<Stdout> {
+pub fn output() -> io::Result<Output> {
     let is_open = is_open(stdout(), OFlags::RDONLY);
     let why = || io::Error::other("standard output is closed, or not open for writing");
-    is_open.then(io::stdout).ok_or_else(why)
+    is_open.then(|| Output(io::stdout())).ok_or_else(why)
 }
 
 /// Standard input.

@@ -5,7 +5,7 @@
 //! hold; a connection that is not in the registry is plain TCP.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

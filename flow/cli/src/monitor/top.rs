@@ -119,6 +119,6 @@ fn watch(client: &StatusClient, address: &StatusAddress, first: Status) -> Resul
     if !is_gone {
         return Err(ended);
     }
-    writeln!(io::stdout(), "The pipeline has ended.")?;
+    writeln!(standard::output()?, "The pipeline has ended.")?;
     Ok(())
 }

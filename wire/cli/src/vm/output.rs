@@ -16,7 +16,7 @@ pub(super) fn print(text: &str) -> Result<()> {
 /// and changes neither the exit status nor the rest of the command.
 pub(super) fn say(line: impl Display) {
     match print(&format!("{line}\n")) {
-        Err(error) if !seekwire_program::is_broken_pipe(&error) => {
+        Err(error) if !seekwire_program::is_unread(&error) => {
             seekwire_program::tell(format_args!("seekwire: {error:#}"));
         }
         _ => {}
