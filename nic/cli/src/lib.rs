@@ -65,7 +65,7 @@ fn nic(command: &Nic) -> Result<ExitCode> {
 
 fn apply(options: &NicApply) -> Result<ExitCode> {
     let mut kernel = Kernel::open()?;
-    let store = options.state.store();
+    let mut store = options.state.store();
     let now = kernel.interface(&options.interface)?;
     let name = now.name.clone();
     unrestored::tell_of_left_behind(&store, &now);
@@ -91,8 +91,17 @@ fn apply(options: &NicApply) -> Result<ExitCode> {
     let is_held = options.hold || !options.command.is_empty();
     // From here on, ^C ends the command, not this process.
     let signals = is_held.then(signals::Signals::catch).transpose()?;
+    let interrupt = is_held.then(signals::Interrupt::catch).transpose()?;
+    if let Some(interrupt) = interrupt.clone() {
+        store = store.unless(move || interrupt.has_come());
+    }
     let terms = Terms { hold: is_held, default_route: options.default_route };
-    let mut session = Session::begin(&mut kernel, &store, &name, terms)?;
+    let session = Session::begin(&mut kernel, &store, &name, terms);
+    let status = interrupt.and_then(|interrupt| interrupt.status());
+    if let (Err(Error::Busy { .. }), Some(status)) = (&session, status) {
+        return Ok(status);
+    }
+    let mut session = session?;
     // Another process may have changed it since.
     let plan = if *session.interface() == now { plan } else { planned(session.interface())? };
     let report = session.apply(&plan)?;

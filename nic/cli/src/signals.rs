@@ -55,6 +55,7 @@ impl Signals {
 }
 
 /// Records signals that end the work.
+#[derive(Clone)]
 pub(crate) struct Interrupt(Arc<AtomicUsize>);
 
 impl Interrupt {

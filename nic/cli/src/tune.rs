@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::fs::{Access, AtFlags, CWD};
 use seekwire_gauge::Client;
-use seekwire_nic::{Kernel, Plan, Report, Session, Setting, Store, Terms};
+use seekwire_nic::{Error, Kernel, Plan, Report, Session, Setting, Store, Terms};
 use seekwire_program::command_line::is_standard_output;
 use seekwire_program::standard;
 use seekwire_tune::{LinkFile, Progress, SearchOptions, SearchResult};
@@ -36,8 +36,14 @@ pub(crate) fn tune(options: &NicTune) -> Result<ExitCode> {
     let mut client = Client::connect(peer)?;
 
     let interrupt = Interrupt::catch()?;
+    let waits = interrupt.clone();
+    let store = store.unless(move || waits.has_come());
     let terms = Terms { hold: true, default_route: options.default_route };
-    let mut session = Session::begin(&mut kernel, &store, &name, terms)?;
+    let session = Session::begin(&mut kernel, &store, &name, terms);
+    if let (Err(Error::Busy { .. }), Some(status)) = (&session, interrupt.status()) {
+        return Ok(status);
+    }
+    let mut session = session?;
     let search = SearchOptions {
         goal: options.goal,
         time: options.time.get(),
@@ -136,10 +142,7 @@ fn foresee(options: &NicTune, now: &seekwire_nic::Interface) -> Result<ExitCode>
     };
     standard::output()?.lock().write_all(text.as_bytes())?;
     if now.default_route && !options.default_route {
-        seekwire_program::tell(format_args!(
-            "seekwire: {}",
-            seekwire_nic::Error::DefaultRoute(now.name.clone())
-        ));
+        seekwire_program::tell(format_args!("seekwire: {}", Error::DefaultRoute(now.name.clone())));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -179,6 +179,25 @@ fn signals_end_a_hold_and_everything_comes_back() {
 }
 
 #[test]
+fn an_interrupt_ends_the_wait_for_another_process() {
+    with_pair(|_| {
+        let state = tempfile::tempdir().unwrap();
+        let mut held = hold(state.path());
+        let mut second = command(state.path(), &["apply", "near", "gro=on", "--hold"]);
+        let mut second = second.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut errors = BufReader::new(second.stderr.take().unwrap());
+        let mut line = String::new();
+        errors.read_line(&mut line).unwrap();
+        assert!(line.contains("waiting"), "{line}");
+        kill_process(Pid::from_child(&second), Signal::TERM).unwrap();
+        assert_eq!(second.wait().unwrap().code(), Some(128 + Signal::TERM.as_raw()));
+        assert_eq!(held.try_wait().unwrap(), None, "it need not have ended");
+        kill_process(Pid::from_child(&held), Signal::TERM).unwrap();
+        assert_eq!(held.wait().unwrap().code(), Some(0));
+    });
+}
+
+#[test]
 fn under_nohup_a_server_survives_its_terminal() {
     let script = "trap '' HUP; exec \"$0\" nic serve --listen 127.0.0.1:0";
     let mut server = Command::new("sh")

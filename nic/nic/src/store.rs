@@ -13,10 +13,12 @@
 //! A file is written atomically and synced to the disk before anything is changed. It keeps the
 //! state before the first change until that has been restored.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::getsockopt;
@@ -53,6 +55,17 @@ pub struct Store {
     patience: Duration,
     /// Called when the wait begins.
     waiting: fn(&Error),
+    gives_up: GivesUp,
+}
+
+/// Whether a wait for a lock is to end at once.
+#[derive(Clone)]
+struct GivesUp(Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl fmt::Debug for GivesUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GivesUp")
+    }
 }
 
 /// A lock that keeps other processes from changing the interface through this crate. The kernel
@@ -91,6 +104,7 @@ impl Store {
             layer: "",
             patience: Self::LOCK_TIMEOUT,
             waiting: |_| {},
+            gives_up: GivesUp(Arc::new(|| false)),
         }
     }
 
@@ -99,6 +113,12 @@ impl Store {
     #[must_use]
     pub fn waiting(self, patience: Duration, waiting: fn(&Error)) -> Self {
         Self { patience, waiting, ..self }
+    }
+
+    /// Ends a wait for a lock, as if its time was over, once `gives_up` returns true.
+    #[must_use]
+    pub fn unless(self, gives_up: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { gives_up: GivesUp(Arc::new(gives_up)), ..self }
     }
 
     /// The store for sessions that hold on top of permanent changes.
@@ -226,7 +246,9 @@ impl Store {
         let mut is_told = false;
         loop {
             match self.try_lock(interface) {
-                Err(busy @ Error::Busy { .. }) if Instant::now() < until => {
+                Err(busy @ Error::Busy { .. })
+                    if Instant::now() < until && !(self.gives_up.0)() =>
+                {
                     if !std::mem::replace(&mut is_told, true) {
                         (self.waiting)(&busy);
                     }
