@@ -50,6 +50,13 @@ impl Candidate {
         self.names.join(" = ")
     }
 
+    /// True if it has the driver adapt numbers that it does not adapt with the original settings.
+    fn begins_to_adapt(&self) -> bool {
+        let mut changes = self.changes.iter();
+        changes
+            .any(|(key, value)| key.name.starts_with("adaptive-") && *value == Value::Switch(true))
+    }
+
     /// Removes changes that the driver refused from the candidate.
     pub(crate) fn learn(&mut self, outcomes: &[KeyOutcome]) {
         for outcome in outcomes {
@@ -109,19 +116,23 @@ pub(crate) fn neighbours(
     neighbours
 }
 
-/// The settings that lead from any candidate to `candidate`, with a value for each key that any of
-/// them changes.
-pub(crate) fn settings(
+/// The steps that lead from any candidate to `candidate`. Each sets every key that any of them
+/// changes; but a driver may reset numbers when it begins to adapt them, so such a candidate is
+/// applied to the original settings, as it will be when it is recommended.
+pub(crate) fn steps(
     original: &Interface,
     candidate: &Candidate,
     all: &[Candidate],
-) -> Vec<Setting> {
+) -> Vec<Vec<Setting>> {
     let mut values: BTreeMap<Key, Value> = BTreeMap::new();
     for key in all.iter().flat_map(|other| other.changes.keys()) {
         values.extend(original.value(key).map(|value| (key.clone(), value)));
     }
+    if candidate.begins_to_adapt() {
+        return vec![restoring(&values), restoring(&candidate.changes)];
+    }
     values.extend(candidate.changes.clone());
-    restoring(&values)
+    vec![restoring(&values)]
 }
 
 fn restoring(values: &BTreeMap<Key, Value>) -> Vec<Setting> {
@@ -201,9 +212,13 @@ pub(crate) mod tests {
     fn each_state_can_be_reached_from_any_other() {
         let original = sample();
         let candidates = first(&original);
-        let keys = settings(&original, &candidates[0], &candidates).len();
+        let settings = |candidate: &Candidate| {
+            let [settings] = steps(&original, candidate, &candidates).try_into().unwrap();
+            settings
+        };
+        let keys = settings(&candidates[0]).len();
         for candidate in &candidates {
-            let settings = settings(&original, candidate, &candidates);
+            let settings = settings(candidate);
             assert_eq!(settings.len(), keys);
             assert!(settings.iter().all(|setting| !setting.required));
             for (key, value) in &candidate.changes {
@@ -212,8 +227,32 @@ pub(crate) mod tests {
                 );
             }
         }
-        let back = settings(&original, &candidates[0], &candidates);
+        let back = settings(&candidates[0]);
         assert!(back.iter().all(|setting| original.value(&setting.key) == Some(setting.value)));
+    }
+
+    #[test]
+    fn adaptation_is_measured_as_it_is_applied() {
+        let mut original = sample();
+        let adaptive = Parameter {
+            name: "adaptive-rx".to_owned(),
+            value: Value::Switch(false),
+            maximum: None,
+            meaning: "",
+        };
+        original.coalescing.push(adaptive);
+        let mut candidates = first(&original);
+        candidates.extend(neighbours(&original, &candidates[0], &candidates));
+        let name = "as found, coalesce.adaptive-rx=on";
+        let adapts = candidates.iter().find(|one| one.name() == name).unwrap();
+        let steps = steps(&original, adapts, &candidates)
+            .iter()
+            .map(|step| texts(step))
+            .collect::<Vec<_>>();
+        // The driver's numbers are left alone once it adapts them.
+        assert_eq!(steps[1], ["coalesce.adaptive-rx=on"]);
+        let reset = ["coalesce.adaptive-rx=off", "coalesce.rx-usecs=20"].map(str::to_owned);
+        assert!(steps.len() == 2 && reset.iter().all(|text| steps[0].contains(text)), "{steps:?}");
     }
 
     #[test]

@@ -295,11 +295,13 @@ impl Search {
         if number != 0 {
             self.changed = Some(number);
         }
-        let settings =
-            candidate::settings(&self.original, &self.candidates[number], &self.candidates);
-        let plan = Plan::new(&session.now()?, &settings)?;
-        let report = session.apply(&plan)?;
-        self.candidates[number].learn(&report.outcomes);
+        let candidate = &self.candidates[number];
+        let mut outcomes = Vec::new();
+        for settings in candidate::steps(&self.original, candidate, &self.candidates) {
+            let plan = Plan::new(&session.now()?, &settings)?;
+            outcomes = session.apply(&plan)?.outcomes;
+        }
+        self.candidates[number].learn(&outcomes);
         Ok(())
     }
 
