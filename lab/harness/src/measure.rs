@@ -51,6 +51,7 @@ pub fn measure(
     // If anything below fails, nothing of an earlier run may look as if it belonged to this one.
     destination.remove(RAW)?;
     destination.remove(REPORT)?;
+    destination.remove_figures()?;
     // The mark of ownership goes first: the next run may still take the directory over.
     destination.write(RESULT, &(serde_json::to_string_pretty(&result)? + "\n"))?;
     destination.write(RAW, &outcome.samples.to_csv())?;
@@ -99,9 +100,18 @@ mod tests {
     fn files_of_an_earlier_run_do_not_stand_beside_those_of_a_later_one() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
-        for (name, text) in
-            [(RESULT, r#"{"experiment": "x"}"#), (RAW, "old"), (PACKED_RAW, "old"), (REPORT, "old")]
-        {
+        let foreign = tempfile::NamedTempFile::new().unwrap();
+        let figures = ["old.svg", foreign.path().to_str().unwrap()]
+            .map(|file| serde_json::json!({"file": file}));
+        let result = serde_json::json!({"experiment": "x", "figures": figures}).to_string();
+        for (name, text) in [
+            (RESULT, result.as_str()),
+            (RAW, "old"),
+            (PACKED_RAW, "old"),
+            (REPORT, "old"),
+            ("old.svg", "old"),
+            ("own.svg", "of the user"),
+        ] {
             fs::write(path(name), text).unwrap();
         }
         let destination = Destination::prepare(directory.path()).unwrap();
@@ -111,7 +121,8 @@ mod tests {
         };
         run(|_| anyhow::bail!("no ink")).unwrap_err();
         assert!(fs::read_to_string(path(RAW)).unwrap().contains("plain"));
-        assert!(!path(PACKED_RAW).exists() && !path(REPORT).exists());
+        assert!(![PACKED_RAW, REPORT, "old.svg"].iter().any(|name| path(name).exists()));
+        assert!(path("own.svg").exists() && foreign.path().exists());
         let completed = run(|_| Ok("<svg></svg>".to_owned())).unwrap();
         let kept: ResultFile =
             serde_json::from_str(&fs::read_to_string(path(RESULT)).unwrap()).unwrap();

@@ -73,6 +73,29 @@ impl Destination {
         }
     }
 
+    /// Removes the figures of the result that is here.
+    pub fn remove_figures(&self) -> Result<()> {
+        #[derive(Default, Deserialize)]
+        struct Shown {
+            #[serde(default)]
+            figures: Vec<Named>,
+        }
+        #[derive(Deserialize)]
+        struct Named {
+            file: String,
+        }
+        let text = read_file(&self.0.join(RESULT)).unwrap_or_default();
+        let shown: Shown = serde_json::from_str(&text).unwrap_or_default();
+        // The result may come from anyone.
+        let is_here = |file: &&String| Path::new(file).file_name() == Some(file.as_ref());
+        shown
+            .figures
+            .iter()
+            .map(|figure| &figure.file)
+            .filter(is_here)
+            .try_for_each(|file| self.remove(file))
+    }
+
     /// The directory.
     pub fn path(&self) -> &Path {
         &self.0
