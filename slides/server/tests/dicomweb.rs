@@ -196,6 +196,8 @@ fn files_come_whole_and_in_ranges() {
         let other = service.ask("GET", &path, &[("range", &range), ("if-range", "\"x\"")]);
         assert_eq!((other.status, other.body.len()), (200, length));
     }
+    let head = service.ask("HEAD", &path, &[("range", "bytes=0-0")]);
+    assert_eq!((head.status, head.header("content-length")), (200, &*length.to_string()));
     let beyond = service.ask("GET", &path, &[("range", "bytes=999999999-")]);
     assert_eq!((beyond.status, beyond.body.len()), (416, 0));
     assert_eq!(beyond.header("content-range"), format!("bytes */{length}"));

@@ -43,7 +43,7 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::header::{CACHE_CONTROL, LOCATION, SET_COOKIE};
+use axum::http::header::{CACHE_CONTROL, LOCATION, RANGE, SET_COOKIE};
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -89,7 +89,7 @@ async fn exposition(State(app): Shared) -> Response {
 }
 
 /// Wraps the handling of each request.
-async fn around(State(app): Shared, request: Request, next: Next) -> Response {
+async fn around(State(app): Shared, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let method = request.method().clone();
     let peer = request.extensions().get::<ClientAddress>().map(|peer| peer.0.ip());
@@ -97,6 +97,10 @@ async fn around(State(app): Shared, request: Request, next: Next) -> Response {
     // Without the query, which may contain the token.
     let path = request.uri().path().to_owned();
     let version = request.version();
+    // Only GET knows ranges (RFC 9110, section 14.2).
+    if method != Method::GET {
+        request.headers_mut().remove(RANGE);
+    }
     let wants_page = pages::is_wanted(request.headers());
     let mut answer = admitted(&app, peer, request, next).await;
     if wants_page {
