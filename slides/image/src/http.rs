@@ -101,9 +101,23 @@ pub(crate) fn agent(name: &str, url: &str) -> Result<Agent> {
     Ok(configuration.build().new_agent())
 }
 
-/// An address without its query, which is often a signature.
-fn public(url: &str) -> String {
-    url.split(['?', '#']).next().unwrap_or(url).to_owned()
+/// A location as errors and logs show it: the address of a web server without its query, which is
+/// often a signature, and without user and password. All other locations stay as they are.
+#[must_use]
+pub fn public(location: &str) -> String {
+    let address = without_query(location);
+    match address.split_once("://") {
+        Some((scheme @ ("http" | "https"), rest)) => {
+            let host = rest.split('/').next().unwrap_or(rest);
+            let secret = host.rfind('@').map_or(0, |at| at + 1);
+            format!("{scheme}://{}", &rest[secret..])
+        }
+        _ => location.to_owned(),
+    }
+}
+
+fn without_query(url: &str) -> &str {
+    url.split(['?', '#']).next().unwrap_or(url)
 }
 
 /// The status of a failed request, with the error code that S3 puts into XML.
@@ -342,12 +356,13 @@ impl HttpStore {
     /// An S3 bucket without usable configuration, or `https` without certificates.
     pub fn new(url: &str) -> Result<Self> {
         let is_object = url.starts_with(s3::SCHEME);
-        let name = if is_object { url.to_owned() } else { public(url) };
-        let query = url[name.len()..].split('#').next().unwrap_or_default().to_owned();
-        let name = name.trim_end_matches('/').to_owned();
-        let (url, bucket) = match Bucket::of(&name)? {
+        let address = if is_object { url } else { without_query(url) };
+        let query = url[address.len()..].split('#').next().unwrap_or_default().to_owned();
+        let address = address.trim_end_matches('/');
+        let name = public(address);
+        let (url, bucket) = match Bucket::of(address)? {
             Some((bucket, key)) => (bucket.url(&key), Some(Arc::new(bucket))),
-            None => (name.clone(), None),
+            None => (address.to_owned(), None),
         };
         let agent = agent(&name, &url)?;
         Ok(Self { name, url, query, agent, bucket })
@@ -371,6 +386,25 @@ impl Store for HttpStore {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_opens_an_address_is_not_shown() {
+        for (location, shown) in [
+            ("http://host/a.svs?key=secret#b", "http://host/a.svs"),
+            ("https://user:pass@word@host:8080/a@b.svs", "https://host:8080/a@b.svs"),
+            ("https://user@host", "https://host"),
+            ("s3://bucket/a?b@c.svs", "s3://bucket/a?b@c.svs"),
+            ("/slides/a?b@c.svs", "/slides/a?b@c.svs"),
+        ] {
+            assert_eq!(public(location), shown);
+        }
+        let store = HttpStore::new("http://user:password@host/a.zarr/?key=secret").unwrap();
+        assert_eq!(store.name, "http://host/a.zarr");
+        assert_eq!(
+            (&*store.url, &*store.query),
+            ("http://user:password@host/a.zarr", "?key=secret")
+        );
+    }
 
     #[test]
     fn another_tag_or_without_a_strong_one_another_time_is_another_file() {

@@ -92,7 +92,7 @@ pub use codec::Codec;
 pub use dicom::{DatasetSummary, Dicom, Instance};
 pub use error::{Error, Result};
 pub use formats::sniff;
-pub use http::{HttpSource, HttpStore};
+pub use http::{HttpSource, HttpStore, public};
 pub use limits::Limits;
 pub use raster::{Format, Raster};
 pub use rendering::Raw;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use seekwire_slides_image::Error;
+use seekwire_slides_image::{Error, public};
 
 use crate::library::is_address;
 use crate::render::work;
@@ -75,11 +75,10 @@ impl Failure {
     }
 }
 
-/// A text in which a slide is called by its identifier. Addresses appear without their query, which
-/// may be a signature, as in the errors of slides.
+/// A text in which a slide is called by its identifier. Addresses appear as in the errors of
+/// slides.
 pub(crate) fn outside(text: &str, id: &str, location: &str) -> String {
-    let short = location.split(['?', '#']).next().unwrap_or(location);
-    let text = text.replace(location, id).replace(short, id);
+    let text = text.replace(location, id).replace(&public(location), id);
     // For another file in the same directory.
     match location.rsplit_once('/') {
         Some((directory, _)) if location.starts_with('/') && !directory.is_empty() => {

@@ -24,11 +24,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
 use anyhow::{Context, Result as Anyhow, bail};
+use seekwire_slides_image::public;
 
 use crate::failure::{Failure, Result, outside};
 use crate::series::{Headings, Index};
 use crate::web_limits::{self, Host};
-use names::{free, is_text, parts, parts_of, path_of};
+use names::{free, is_text, parts, parts_of};
 use scan::{INSTANCE, Root, STORE, ScanResult, ends, scan, took};
 
 pub(crate) use names::is_address;
@@ -54,7 +55,7 @@ impl SlideLibrary {
         let (mut roots, mut used_names) = (Vec::new(), BTreeSet::new());
         for (at, location) in locations.iter().enumerate() {
             if locations[..at].contains(location) {
-                bail!("{}: given twice", path_of(location));
+                bail!("{}: given twice", public(location));
             }
             if let Some(parts) = bucket(location) {
                 let prefix = match is_only {

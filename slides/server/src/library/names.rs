@@ -4,25 +4,13 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path};
 
 use anyhow::{Result as Anyhow, bail};
-
-/// A location; an address without its query, which may be a signature. S3 keys stay as they are.
-pub(super) fn path_of(location: &str) -> &str {
-    match ["http://", "https://"].iter().any(|scheme| location.starts_with(scheme)) {
-        true => location.split(['?', '#']).next().unwrap_or(location),
-        false => location,
-    }
-}
+use seekwire_slides_image::public;
 
 /// The parts of an address: host or bucket, then the parts of the path or key.
 pub(super) fn parts_of(address: &str) -> Anyhow<Vec<String>> {
     let is_object = address.starts_with("s3://");
-    let path = path_of(address);
-    let (_, rest) = path.split_once("://").unwrap_or(("", path));
-    // Leaves out user name and password.
-    let rest = rest.split_once('/').map_or(rest, |(host, _)| {
-        let before = host.rfind('@').filter(|_| !is_object).map_or(0, |at| at + 1);
-        &rest[before..]
-    });
+    let path = public(address);
+    let (_, rest) = path.split_once("://").unwrap_or(("", &path));
     let parts = rest.split('/').filter(|part| !part.is_empty());
     let parts: Vec<String> = parts
         .map(|part| match is_object {

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result as Anyhow, bail};
+use seekwire_slides_image::public;
 
-use super::names::{is_printable, path_of};
+use super::names::is_printable;
 use crate::series::{Headings, Index, Series, SeriesFiles};
 use crate::warn_once::WarnOnce;
 
@@ -63,7 +64,7 @@ impl fmt::Display for SlideLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { path, .. } => path.display().fmt(f),
-            Self::Address(address) => f.write_str(path_of(address)),
+            Self::Address(address) => f.write_str(&public(address)),
         }
     }
 }
