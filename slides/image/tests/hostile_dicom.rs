@@ -168,12 +168,13 @@ fn frames_in_rle_are_whole_or_an_error() {
     // 32 runs of 128 bytes of the value 7: 64 x 64 pixels. Bytes after them are ignored.
     let runs = [129, 7].repeat(32);
     let more = [&runs[..], &[128, 128, 255, 9, 0]].concat();
-    let read = |dataset: &Dataset, frame: &[u8]| {
-        read(&open(dataset.file(RLE, &encapsulated(&[frame, frame], true))).unwrap())
+    let read_with = |dataset: &Dataset, frame: &[u8], table| {
+        read(&open(dataset.file(RLE, &encapsulated(&[frame, frame], table))).unwrap())
     };
+    let read = |dataset: &Dataset, frame: &[u8]| read_with(dataset, frame, true);
     let dataset = Dataset::slide();
-    for bytes in [&runs, &more] {
-        let pixels = read(&dataset, &rle(1, &[64], bytes)).unwrap();
+    for (bytes, table) in [(&runs, true), (&more, true), (&runs, false), (&more, false)] {
+        let pixels = read_with(&dataset, &rle(1, &[64], bytes), table).unwrap();
         assert_eq!(pixels, vec![7; 100 * 64 * 3]);
     }
     for (frame, what) in [

@@ -24,9 +24,20 @@ pub(super) enum Frames {
     Walked(Walk),
 }
 
+/// The extent of a frame.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FrameSize {
+    /// The length of a native one.
+    pub(super) bytes: u64,
+    /// True if an encapsulated one is always one item, as in RLE (PS3.5, section A.4.2).
+    pub(super) is_item: bool,
+}
+
 /// The walk from item to item.
 #[derive(Debug)]
 pub(super) struct Walk {
+    /// True if each item is a frame.
+    is_item: bool,
     /// Not locked during reads, so that a caller that asks for a known frame does not wait.
     table: Mutex<FrameTable>,
     /// Held by the thread that reads: others would read the same items.
@@ -49,15 +60,16 @@ struct ScanPosition {
 }
 
 impl Frames {
-    /// Builds this from the element of the pixels. `each` is the length of a native frame.
+    /// Builds this from the element of the pixels.
     pub(super) fn new(
         source: &dyn Source,
         limits: &Limits,
         pixels: &Element,
         frames: u32,
-        each: u64,
+        size: FrameSize,
         offsets: Option<Vec<u64>>,
     ) -> Result<Self> {
+        let each = size.bytes;
         let malformed = |at, what| Error::Malformed { name: source.name().into(), at, what };
         if let Some(length) = pixels.length {
             source::check(source, pixels.at, length)?;
@@ -79,7 +91,8 @@ impl Frames {
             None if length == 0 => {
                 let position = ScanPosition { at: first, fragments: 0, ended: false };
                 let table = Mutex::new(FrameTable { starts: Vec::new(), position });
-                return Ok(Self::Walked(Walk { table, turn: Mutex::new(()) }));
+                let is_item = size.is_item;
+                return Ok(Self::Walked(Walk { is_item, table, turn: Mutex::new(()) }));
             }
             None if length > limits.tables => {
                 let what = format!("a table of {length} bytes");
@@ -160,7 +173,8 @@ impl Walk {
                 if looked.is_err() || position.ended || count > number + 1 {
                     break;
                 }
-                looked = position.step(source, count == 0, frames.into()).map(|start| {
+                let begins = self.is_item || count == 0;
+                looked = position.step(source, begins, frames.into()).map(|start| {
                     starts.extend(start);
                 });
             }
@@ -196,7 +210,7 @@ impl FrameTable {
 
 impl ScanPosition {
     /// Visits one more item; returns where a frame begins.
-    fn step(&mut self, source: &dyn Source, first: bool, frames: u64) -> Result<Option<u64>> {
+    fn step(&mut self, source: &dyn Source, begins: bool, frames: u64) -> Result<Option<u64>> {
         // Including the first bytes of its contents.
         let length = source.length().saturating_sub(self.at).clamp(8, 12);
         let head = source::read(source, self.at, length)?;
@@ -215,7 +229,7 @@ impl ScanPosition {
         // Only the first fragment of a frame begins as a JPEG or a JPEG 2000 does.
         let begin = &head[8..head.len().min(8 + length.min(4) as usize)];
         let is_first = begin.starts_with(&[0xff, 0xd8]) || begin == [0xff, 0x4f, 0xff, 0x51];
-        let begins = first || (frames > 1 && is_first);
+        let begins = begins || (frames > 1 && is_first);
         let start = begins.then_some(self.at);
         self.fragments += 1;
         self.at = data + length;

@@ -1,7 +1,7 @@
 //! One file: an instance of VL Whole Slide Microscopy Image Storage.
 
 use super::element::Element;
-use super::frames::Frames;
+use super::frames::{FrameSize, Frames};
 use super::header::{self, Header, SLIDE};
 use super::json;
 use crate::codec::Codec;
@@ -110,7 +110,8 @@ impl Instance {
         header.positions.shrink_to_fit();
         header.depths.shrink_to_fit();
         header.used.shrink_to_fit();
-        let frames = Frames::new(&**source, limits, &pixels, header.frames, each, offsets)?;
+        let size = FrameSize { bytes: each, is_item: codec == Codec::Rle };
+        let frames = Frames::new(&**source, limits, &pixels, header.frames, size, offsets)?;
         let (source, limits) = (Arc::clone(source), limits.clone());
         let (syntax, start) = (start.syntax, start.at);
         Ok(Self { source, limits, header, layout, syntax, start, pixels, frames })
