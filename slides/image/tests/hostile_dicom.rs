@@ -157,6 +157,25 @@ fn a_frame_without_bytes_is_not_one_that_is_absent() {
     }
 }
 
+#[test]
+fn samples_that_are_not_in_the_lowest_bits_are_refused() {
+    let file = |codec, pixels: &[u8], stored, high| {
+        let mut dataset = Dataset::slide();
+        dataset.short(0x0028_0101, stored);
+        dataset.short(0x0028_0102, high);
+        open(dataset.file(codec, pixels)).map(drop).map_err(|error| error.to_string())
+    };
+    let raw = native(2 * 64 * 64);
+    file(NATIVE, &raw, 8, 7).unwrap();
+    for (stored, high) in [(8, 8), (7, 7), (8, 0), (8, u16::MAX)] {
+        let error = file(NATIVE, &raw, stored, high).unwrap_err();
+        assert!(error.contains(&format!("the highest is bit {high}")), "{error}");
+    }
+    // The codestream says where they are.
+    let tile = jpeg();
+    file(JPEG, &encapsulated(&[&tile, &tile], true), 8, 0).unwrap();
+}
+
 /// An RLE frame: the number of segments, their offsets, and the bytes that follow.
 fn rle(segments: u32, starts: &[u32], bytes: &[u8]) -> Vec<u8> {
     let numbers = [segments].into_iter().chain(starts.iter().copied()).chain([0; 15]).take(16);

@@ -27,6 +27,8 @@ pub(super) struct Header {
     pub(super) columns: u16,
     pub(super) allocated: u16,
     pub(super) stored: u16,
+    /// The number of the highest bit of a sample, if the file states it.
+    pub(super) high: Option<u16>,
     pub(super) signed: u16,
     pub(super) total_columns: u32,
     pub(super) total_rows: u32,
@@ -349,6 +351,7 @@ impl Header {
             0x0028_0011 => self.columns = short(cursor)?,
             0x0028_0100 => self.allocated = short(cursor)?,
             0x0028_0101 => self.stored = short(cursor)?,
+            0x0028_0102 => self.high = Some(short(cursor)?),
             0x0028_0103 => self.signed = short(cursor)?,
             0x0048_0001 => self.volume.0 = float(cursor)?,
             0x0048_0002 => self.volume.1 = float(cursor)?,

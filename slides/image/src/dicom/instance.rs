@@ -307,6 +307,13 @@ fn layout(header: &Header, codec: Codec) -> std::result::Result<Layout, String> 
         16 if codec != Codec::Jpeg && colours != Colours::YCbCr => 16,
         other => return Err(format!("samples of {other} bits")),
     };
+    // They are the lowest bits (PS3.5, section 8.1.1). A codestream says itself where its bits are.
+    let is_lowest = |high: u16| header.stored == 0 || high.checked_add(1) == Some(header.stored);
+    let high = header.high.filter(|_| matches!(codec, Codec::Raw | Codec::Rle));
+    if let Some(high) = high.filter(|high| !is_lowest(*high)) {
+        let stored = header.stored;
+        return Err(format!("samples of {stored} bits of which the highest is bit {high}"));
+    }
     let window = match (bits, header.stored) {
         (16, stored @ 1..=15) => Some((0.0, f64::from((1_u16 << stored) - 1))),
         _ => None,
