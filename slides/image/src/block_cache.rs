@@ -55,6 +55,10 @@ impl<S: Source> Source for CachedSource<S> {
         self.inner.length()
     }
 
+    fn state(&self) -> Option<String> {
+        self.inner.state()
+    }
+
     fn read_at(&self, at: u64, into: &mut [u8]) -> Result<()> {
         let length = into.len() as u64;
         check(self, at, length)?;

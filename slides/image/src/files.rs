@@ -2,12 +2,12 @@
 //!
 //! A file that was closed is reopened when it is read, and must still be the same file, unchanged.
 
-use crate::source::{Source, check, io, is_full, opened};
+use crate::source::{Identity, Source, check, io, is_full, opened};
 use crate::{Error, Result};
 use lru::LruCache;
 use std::fs::{File, Metadata};
 use std::num::NonZeroUsize;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -57,19 +57,6 @@ fn reopened(path: &Path, name: &str, files: &Files) -> Result<(File, Metadata)> 
             opened(path, name)
         }
         other => other,
-    }
-}
-
-/// Identifies a file and its state: device, inode, length, and the times of its last modification
-/// and status change. Programs that repair a file may restore the modification time; nothing sets
-/// the other.
-#[derive(Debug, PartialEq, Eq)]
-struct Identity([u64; 3], [i64; 4]);
-
-impl Identity {
-    fn of(data: &Metadata) -> Self {
-        let times = [data.mtime(), data.mtime_nsec(), data.ctime(), data.ctime_nsec()];
-        Self([data.dev(), data.ino(), data.len()], times)
     }
 }
 
@@ -132,6 +119,10 @@ impl Source for ClosedSource {
         self.length
     }
 
+    fn state(&self) -> Option<String> {
+        Some(self.identity.to_string())
+    }
+
     fn read_at(&self, at: u64, into: &mut [u8]) -> Result<()> {
         check(self, at, into.len() as u64)?;
         self.file()?.read_exact_at(into, at).map_err(|error| io(&self.name, error))
@@ -143,6 +134,7 @@ mod tests {
     use super::*;
     use rustix::io::Errno;
     use std::fs;
+    use std::os::unix::fs::MetadataExt;
 
     /// Number of files in a directory that this process has open.
     fn open(directory: &Path) -> usize {

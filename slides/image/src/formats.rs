@@ -50,7 +50,7 @@ pub(crate) fn of(source: &Arc<dyn Source>, limits: &Limits) -> Result<Parts> {
         return dicom::open(source, limits);
     }
     if let Some(parts) = tiff::open(source, limits)? {
-        return Ok(parts);
+        return Ok(Parts { state: source.state(), ..parts });
     }
     Err(Error::Unsupported {
         name: source.name().into(),

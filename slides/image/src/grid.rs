@@ -20,6 +20,8 @@ pub(crate) struct Parts {
     pub(crate) icc: Option<Vec<u8>>,
     pub(crate) dicom: Option<crate::Dicom>,
     pub(crate) stack: Stack,
+    /// As [`Slide::state`](crate::Slide::state).
+    pub(crate) state: Option<String>,
 }
 
 impl Parts {

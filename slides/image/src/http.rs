@@ -319,6 +319,11 @@ impl Source for HttpSource {
         self.length
     }
 
+    fn state(&self) -> Option<String> {
+        let of = self.version.strong().or(self.version.modified.as_deref());
+        of.map(|of| format!("{} {of}", self.length))
+    }
+
     fn read_at(&self, at: u64, into: &mut [u8]) -> Result<()> {
         check(self, at, into.len() as u64)?;
         if into.is_empty() {

@@ -147,6 +147,14 @@ impl Slide {
         self.parts.format
     }
 
+    /// Identifies the files that the slide consists of, and their states when it was opened: an equal
+    /// text means the same slide. The chunks of an OME-Zarr image are not examined, only the files
+    /// that describe it. `None` if that is not known: OpenSlide has the files, or the web server
+    /// names no versions of its own.
+    pub fn state(&self) -> Option<&str> {
+        self.parts.state.as_deref()
+    }
+
     /// The DICOM series, for DICOMweb; `None` for other formats.
     pub fn dicom(&self) -> Option<&Dicom> {
         self.parts.dicom.as_ref()

@@ -4,8 +4,9 @@ use crate::{Error, Result};
 use bytes::Bytes;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use std::fmt;
 use std::fs::{File, Metadata};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Bytes of known length, read by range from any thread at once.
@@ -15,6 +16,11 @@ pub trait Source: Send + Sync {
 
     /// Length in bytes.
     fn length(&self) -> u64;
+
+    /// Identifies the file and its state at the time of opening; `None` if that is not known.
+    fn state(&self) -> Option<String> {
+        None
+    }
 
     /// Fills `into` from byte `at` on.
     ///
@@ -49,6 +55,27 @@ pub struct FileSource {
     name: String,
     file: File,
     length: u64,
+    identity: Identity,
+}
+
+/// Identifies a file and its state: device, inode, length, and the times of its last modification
+/// and status change. Programs that repair a file may restore the modification time; nothing sets
+/// the other.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Identity([u64; 3], [i64; 4]);
+
+impl Identity {
+    pub(crate) fn of(data: &Metadata) -> Self {
+        let times = [data.mtime(), data.mtime_nsec(), data.ctime(), data.ctime_nsec()];
+        Self([data.dev(), data.ino(), data.len()], times)
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(numbers, times) = self;
+        write!(f, "{numbers:?}{times:?}")
+    }
 }
 
 impl FileSource {
@@ -63,7 +90,8 @@ impl FileSource {
     /// Opens a file under another name for errors.
     pub(crate) fn named(path: &Path, name: String) -> Result<Self> {
         let (file, metadata) = opened(path, &name)?;
-        Ok(Self { name, file, length: metadata.len() })
+        let identity = Identity::of(&metadata);
+        Ok(Self { name, file, length: metadata.len(), identity })
     }
 }
 
@@ -115,6 +143,10 @@ impl Source for FileSource {
 
     fn length(&self) -> u64 {
         self.length
+    }
+
+    fn state(&self) -> Option<String> {
+        Some(self.identity.to_string())
     }
 
     fn read_at(&self, at: u64, into: &mut [u8]) -> Result<()> {

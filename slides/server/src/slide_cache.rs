@@ -37,10 +37,10 @@ pub(crate) struct Open {
     pub(crate) converts: bool,
     /// Identifies the state of the file.
     pub(crate) stamp: String,
-    /// True if the stamp changes only with the slide: that of a slide in several files may change
-    /// with other files in their directory, and that of one on a web server changes each time the
-    /// slide is opened.
-    pub(crate) is_own_stamp: bool,
+    /// Identifies the slide: changes whenever it does, and never else. The stamp of a slide in
+    /// several files may change with other files in their directory, and that of one on a web server
+    /// changes each time the slide is opened. `None` if nothing else is known.
+    pub(crate) identity: Option<String>,
     /// True once the file on a web server is known to have changed.
     changed: AtomicBool,
 }
@@ -305,9 +305,8 @@ impl SlideCache {
                     | Error::LargeTiles { .. }
             ),
         };
-        let is_own_stamp = matches!(slide_location, SlideLocation::File { .. })
-            && beside(&location).is_none()
-            && Path::new(&location).is_file();
+        let has_own_stamp =
+            matches!(slide_location, SlideLocation::File { .. }) && has_own_stamp(&location);
         let opened = match slide {
             Ok(slide) => Ok(Arc::new(Open {
                 converts: converts(&slide, id),
@@ -317,9 +316,12 @@ impl SlideCache {
                 rendering: (!slide.channels().is_empty()).then(|| Arc::new(slide.rendering())),
                 host: web_limits::host(&location),
                 location,
+                identity: match has_own_stamp {
+                    true => Some(stamp.clone()),
+                    false => slide.state().map(str::to_owned),
+                },
                 slide,
                 stamp,
-                is_own_stamp,
                 changed: AtomicBool::new(false),
             })),
             Err(error) => {
@@ -350,6 +352,14 @@ impl SlideCache {
 fn beside(location: &str) -> Option<PathBuf> {
     let instances = library::instances(location).map(Path::to_owned);
     instances.or_else(|| stamps::companions(location.as_ref()))
+}
+
+/// True if the stamp is only of files that belong to the slide. Blocks.
+fn has_own_stamp(location: &str) -> bool {
+    let file = Path::new(location);
+    let companions = stamps::companions(file);
+    library::instances(location).is_none()
+        && companions.is_none_or(|directory| Some(&*directory) != file.parent())
 }
 
 #[cfg(test)]

@@ -225,6 +225,35 @@ fn files_come_whole_and_in_ranges() {
 }
 
 #[test]
+fn a_viewer_of_a_series_shows_no_part_of_its_replacement() {
+    let study = Study::new();
+    let service = Service::of(&study.root());
+    let slide = "study%2F1.2.826.0.1.2";
+    let page = service.get(&format!("/slides/{slide}"));
+    let (_, version) = page.text().split_once("data-version=\"").unwrap();
+    let (version, _) = version.split_once('"').unwrap();
+    let address = format!("/{slide}.dzi?v={version}");
+    let descriptor = || service.get(&address);
+    // A file of another slide changes only the stamp.
+    let before = descriptor();
+    fs::write(study.file("b0.dcm"), "no slide any more").unwrap();
+    let mut after = descriptor();
+    while after.header("etag") == before.header("etag") {
+        std::thread::yield_now();
+        after = descriptor();
+    }
+    assert_eq!((before.status, after.status), (200, 200));
+    let replacement = study.directory.path().join("new");
+    fs::copy(study.file("a0.dcm"), &replacement).unwrap();
+    fs::rename(replacement, study.file("a0.dcm")).unwrap();
+    while after.status == 200 {
+        std::thread::yield_now();
+        after = descriptor();
+    }
+    assert_eq!(after.status, 409);
+}
+
+#[test]
 fn what_is_asked_for_wrongly_is_refused_and_the_server_goes_on() {
     let study = Study::new();
     // Truncated in the middle of its frames.

@@ -132,6 +132,10 @@ impl Instance {
         self.header.kept() + self.frames.kept(self.header.frames)
     }
 
+    pub(super) fn state(&self) -> Option<String> {
+        self.source.state()
+    }
+
     /// The name of the file, for errors.
     pub(super) fn name(&self) -> &str {
         self.source.name()

@@ -169,6 +169,7 @@ fn parts(series: Series<'_>, name: &str, limits: &Limits) -> Result<Parts> {
     };
     parts.properties = of.properties.clone();
     parts.icc = icc;
+    parts.state = instances.iter().map(Instance::state).collect();
     let instances: Vec<Arc<Instance>> = instances.into_iter().map(Arc::new).collect();
 
     let mut images: BTreeMap<(InstanceKind, &str), Vec<Arc<Instance>>> = BTreeMap::new();

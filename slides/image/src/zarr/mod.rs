@@ -22,7 +22,7 @@ use omero::Omero;
 use serde::{Deserialize, Deserializer};
 use std::path::Path;
 use std::sync::Arc;
-use store::{Text, malformed, unsupported};
+use store::{Described, Text, malformed, unsupported};
 
 /// The property that lists parts of an image that are not shown.
 const NOT_SHOWN: &str = "zarr.NotShown";
@@ -97,6 +97,12 @@ struct Transformation {
 
 /// Opens the image of a store.
 pub(crate) fn open(store: Arc<dyn Store>, limits: &Limits) -> Result<Parts> {
+    let described = Arc::new(Described::new(store));
+    let parts = parts(Arc::<Described>::clone(&described), limits)?;
+    Ok(Parts { state: described.finish(), ..parts })
+}
+
+fn parts(store: Arc<dyn Store>, limits: &Limits) -> Result<Parts> {
     let root = attributes(&*store, limits, "")?.unwrap_or_default();
     let mut parts = Parts { format: "ome-zarr", ..Parts::default() };
     if root.below.is_none() || !root.multiscales.is_empty() {

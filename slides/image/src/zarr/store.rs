@@ -4,9 +4,10 @@ use crate::real_path;
 use crate::source::{self, FileSource, Source};
 use crate::{Error, Limits, Result};
 use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Files by name, where names are paths with `/`: a directory, or something like one.
 pub trait Store: Send + Sync {
@@ -18,6 +19,45 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// A name that leads out of the store, and file system errors.
     fn open(&self, key: &str) -> Result<Option<Arc<dyn Source>>>;
+}
+
+/// A store that notes the states of the files that describe the image, while it is opened.
+pub(super) struct Described {
+    inner: Arc<dyn Store>,
+    /// By name; `None` once it is open.
+    states: Mutex<Option<BTreeMap<String, Option<String>>>>,
+}
+
+impl Described {
+    pub(super) fn new(inner: Arc<dyn Store>) -> Self {
+        Self { inner, states: Mutex::new(Some(BTreeMap::new())) }
+    }
+
+    fn states(&self) -> MutexGuard<'_, Option<BTreeMap<String, Option<String>>>> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The states of all of these files; `None` if one is not known.
+    pub(super) fn finish(&self) -> Option<String> {
+        let states = self.states().take()?;
+        let state = |(key, state): (String, Option<String>)| Some(format!("{key}: {}\n", state?));
+        states.into_iter().map(state).collect()
+    }
+}
+
+impl Store for Described {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn open(&self, key: &str) -> Result<Option<Arc<dyn Source>>> {
+        let source = self.inner.open(key)?;
+        let is_description = [".json", ".zattrs", ".zarray"].iter().any(|end| key.ends_with(end));
+        if let (Some(source), true, Some(states)) = (&source, is_description, &mut *self.states()) {
+            states.insert(key.to_owned(), source.state());
+        }
+        Ok(source)
+    }
 }
 
 /// Checks that a name, which may come from a hostile file, stays inside the store.

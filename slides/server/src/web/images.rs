@@ -65,12 +65,12 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// 409 if the file has changed since: a viewer would show parts of two slides together.
+    /// 409 if the slide has changed since: a viewer would show parts of two slides together.
     pub(super) fn cache(&self, app: &App, open: &Open) -> Result<HeaderValue> {
         if self.v.as_ref().is_none_or(|wanted| *wanted == version(open)) {
             return Ok(app.cache.clone());
         }
-        if open.is_own_stamp {
+        if open.identity.is_some() {
             let what = format!("{}: it has been replaced: load the page again", open.id);
             return Err(Failure::new(StatusCode::CONFLICT, what));
         }
@@ -98,7 +98,7 @@ impl Options {
 
 /// The version of the slide in addresses: it changes whenever the slide does.
 pub(super) fn version(open: &Open) -> String {
-    hexadecimal(&Sha256::digest(&open.stamp)[..6])
+    hexadecimal(&Sha256::digest(open.identity.as_ref().unwrap_or(&open.stamp))[..6])
 }
 
 impl App {
