@@ -78,6 +78,26 @@ fn raw(directory: &Path) -> Vec<String> {
 }
 
 #[test]
+fn two_interrupts_leave_no_file_behind() {
+    let [out, temporary] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seekwire-lab"));
+    command.args(["lab", "run", "seek", "--quick", "--out"]).arg(out.path());
+    let mut running =
+        command.env("TMPDIR", temporary.path()).stderr(Stdio::piped()).spawn().unwrap();
+    // The first line, or as much of it as a terminal would have.
+    let mut errors = running.stderr.take().unwrap();
+    errors.read_exact(&mut [0]).unwrap();
+    let process = rustix::process::Pid::from_child(&running);
+    for _ in 0..2 {
+        rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
+    }
+    let mut rest = String::new();
+    errors.read_to_string(&mut rest).unwrap();
+    assert!(!running.wait().unwrap().success(), "{rest}");
+    assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0, "{rest}");
+}
+
+#[test]
 fn list_names_the_experiments_with_message_search() {
     let list = String::from_utf8(seekwire(&["lab", "list"]).stdout).unwrap();
     for name in ["seek", "seek-fragments", "seek-module", "mailbox"] {

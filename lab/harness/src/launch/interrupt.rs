@@ -3,12 +3,18 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 use seekwire_program::signals;
 use signal_hook::iterator::Signals;
 
 use super::Error;
+
+/// How long the work may still unwind after a second signal: it removes its files, which otherwise
+/// stay, some of them in memory.
+const GRACE: Duration = Duration::from_secs(3);
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
@@ -39,21 +45,25 @@ impl Drop for Obligation {
 }
 
 /// From now on the signals of [`signals::ending`] kill the children and make [`check`] fail; a
-/// second one ends this process at once, unless there is an obligation to undo a change. Calling it
+/// second one ends this process if it still runs a moment later, unless there is an obligation to
+/// undo a change. Calling it
 /// again has no effect.
 pub fn install() {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
         // Without the handler ^C still ends the laboratory, only less tidily.
         let Ok(mut signals) = Signals::new(signals::ending()) else { return };
-        std::thread::spawn(move || {
+        thread::spawn(move || {
             for signal in signals.forever() {
                 let again = REQUESTED.swap(true, Ordering::SeqCst);
                 for &group in groups().iter() {
                     kill(group);
                 }
-                if again && OBLIGATIONS.load(Ordering::SeqCst) == 0 {
-                    std::process::exit(128 + signal);
+                if again {
+                    thread::sleep(GRACE);
+                    if OBLIGATIONS.load(Ordering::SeqCst) == 0 {
+                        std::process::exit(128 + signal);
+                    }
                 }
             }
         });
