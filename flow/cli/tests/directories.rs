@@ -68,6 +68,22 @@ fn files_below_a_directory_come_in_the_order_of_their_names() {
 }
 
 #[test]
+fn a_pipe_that_nobody_writes_holds_up_only_its_own_unit() {
+    let read = [("read", "run = \"read\""), ("write", "run = \"write\"\npath = \"{}.copy\"")];
+    // Each unit fails here.
+    let fail = [
+        ("missing", "run = \"read\"\npath = \"missing\""),
+        ("other", "run = \"write\"\npath = \"{}.other\""),
+    ];
+    let directory = write_pipeline("copy.toml", &(chain(&read, "") + &chain(&fail, "")));
+    logs(&directory);
+    fs::write(directory.path().join("plain"), "text").unwrap();
+    let output = run(&directory, &["logs/pipe.log", "plain"]);
+    let said = text(&output.stderr);
+    assert!(said.ends_with("2 of 2 units of work failed\n"), "{said}");
+}
+
+#[test]
 fn what_cannot_be_read_is_named() {
     for (read, unit, expected) in [
         ("files = [\"*\"]", "logs", "filter read, copy 0: logs/dangling.txt: No such file"),

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +12,7 @@ use bytes::Bytes;
 use nix::unistd::close;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::AsFd;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use seekwire_flow::{Block, Filter, FilterError, Origin, Outputs, Ports, Step, UnitEnded, UnitId};
 use seekwire_program::standard;
@@ -141,7 +143,7 @@ struct Reading {
 
 impl Reading {
     fn open(path: PathBuf, unit: UnitId, argument: &str) -> Result<Self, FilterError> {
-        let file = File::open(&path).map_err(named(&path))?;
+        let file = opened(&path).map_err(named(&path))?;
         let length = file.metadata().map_err(named(&path))?.len();
         file_uses::reads(unit, argument, &file, &path)?;
         Ok(Self { length, ..Self::new(file, path)? })
@@ -207,6 +209,18 @@ impl Reading {
         }
         Ok(block)
     }
+}
+
+/// Opens a file for reading. That of a pipe would last until another process opens it to write,
+/// even if the unit has ended; [`During`] waits for the bytes.
+fn opened(path: &Path) -> io::Result<File> {
+    if path.metadata()?.is_file() {
+        return File::open(path);
+    }
+    let without_waiting = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
+    let file = File::options().read(true).custom_flags(without_waiting).open(path)?;
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
 }
 
 /// Reads a file until the unit ends, which may be before anything more comes: other units have to
