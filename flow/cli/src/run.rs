@@ -5,10 +5,10 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use seekwire_flow::{Failure, OnReject, Running, Unit};
@@ -87,6 +87,9 @@ fn run_as(options: &FlowRun, launched: seekwire_launch::Job) -> Result<ExitCode>
         false => Ok(serve(&running, &membership)),
     };
     running.finish();
+    if membership.job.is_some() {
+        wait_for_others(&running);
+    }
     exec::end_all();
     screen::close();
     if let Some(trace) = trace {
@@ -96,6 +99,24 @@ fn run_as(options: &FlowRun, launched: seekwire_launch::Job) -> Result<ExitCode>
     let outcome = outcome?;
     membership.finish()?;
     Ok(outcome)
+}
+
+/// How long to wait at the end for the other processes, which end at once unless they are stopped.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// Waits until the other processes have ended their links. If this one exited earlier and one of
+/// them sent something meanwhile, such as a beat, the kernel would drop the bytes that it has not
+/// delivered yet: that process would not learn that the job is done.
+fn wait_for_others(running: &Arc<Running>) {
+    let (ended, end) = mpsc::channel();
+    let running = Arc::clone(running);
+    let wait = move || {
+        running.wait_for_links();
+        let _ = ended.send(());
+    };
+    if thread::Builder::new().spawn(wait).is_ok() {
+        let _ = end.recv_timeout(FAREWELL);
+    }
 }
 
 /// At most this many rejections of a process are reported, one line each. All are counted.
