@@ -1,8 +1,8 @@
 //! Filters that misbehave, tight limits, and units that end at any moment.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -291,6 +291,73 @@ fn urgent_units_overtake_on_ordered_streams_without_a_circle() {
                 unit.wait().unwrap();
             }
         }
+    }
+}
+
+/// A number that only grows, and threads that wait until it is large enough.
+#[derive(Default)]
+struct Stage(Mutex<u64>, Condvar);
+
+impl Stage {
+    fn is_now(&self, stage: u64) {
+        *self.0.lock().unwrap() = stage;
+        self.1.notify_all();
+    }
+
+    fn waits_for(&self, stage: u64) {
+        drop(self.1.wait_while(self.0.lock().unwrap(), |now| *now < stage).unwrap());
+    }
+}
+
+#[test]
+fn lines_of_two_units_that_fill_an_ordered_stream_both_go_on() {
+    let stage = Arc::new(Stage::default());
+    let gates = Arc::clone(&stage);
+    let make = move || {
+        let stage = Arc::clone(&gates);
+        Each(move |block: Block, out: &mut Outputs<'_>| {
+            let (unit, is_first) = (out.unit().number(), block[0] == 0);
+            let mut add = |bytes: usize, end: &str| {
+                out.send(0, ["x".repeat(bytes - end.len()), end.to_owned()].concat())
+            };
+            match (unit, is_first) {
+                // The turn of either unit is that of its first block.
+                (0, true) => {
+                    stage.waits_for(2);
+                    add(23, "")?;
+                    stage.waits_for(3);
+                    add(30, "\n")
+                }
+                (1, true) => {
+                    stage.waits_for(1);
+                    add(272, "")?;
+                    stage.waits_for(3);
+                    add(9, "\n")
+                }
+                (1, false) => add(100, "\n"),
+                _ => Ok(()),
+            }
+        })
+    };
+    let ordered = StreamOptions { is_ordered: true, limit: 2048, cut: Cut::Lines(1), ..plain() };
+    let running = start(graph(3, make), plain(), ordered);
+    let reaches = |held: usize| {
+        while running.streams()[1].held != held {
+            std::thread::yield_now();
+        }
+    };
+    let units = [running.submit(Unit::default()), running.submit(Unit::default())];
+    // Blocks that wait for their turn have three quarters of the limit: a line and 128 bytes each,
+    // and the last one the room to begin.
+    let waiting = 6 * 228 + 129;
+    reaches(waiting);
+    stage.is_now(1);
+    reaches(waiting + 128 + 272);
+    stage.is_now(2);
+    reaches(2048);
+    stage.is_now(3);
+    for unit in units {
+        unit.wait().unwrap();
     }
 }
 

@@ -124,8 +124,20 @@ impl RemoteProducer {
             return limit;
         }
         // The turn known here is never ahead of the real one.
-        let turn = self.state().turns.get(&unit.rank.unit).copied().unwrap_or(0);
+        let mut state = self.state();
+        let turn = match unit.is_closed() {
+            true => 0,
+            false => *state.turns.entry(unit.rank.unit).or_insert(0),
+        };
+        drop(state);
         if turn >= group { self.ledger.most() } else { limit - kept(limit, self.keeps_groups) }
+    }
+
+    /// As at the owner; the other units are those that have asked for room here.
+    pub(crate) fn is_one_of_turns(&self, unit: &Open, group: u64) -> bool {
+        let turns = &self.state().turns;
+        let turn = turns.get(&unit.rank.unit).copied().unwrap_or(0);
+        self.is_ordered && turn >= group && turns.keys().any(|other| *other != unit.rank.unit)
     }
 
     pub(crate) fn send(&self, unit: &Open, copy: usize, group: u64, index: u32, block: Queued) {

@@ -214,7 +214,7 @@ impl Outputs<'_> {
         origin: Option<Origin>,
     ) -> Result<(), FilterError> {
         let held = bytes.len() + OVERHEAD;
-        self.reserve(port, at, held)?;
+        self.reserve(port, at, held, false)?;
         self.give(port, at, Queued { origin, ..Queued::new(bytes, held) });
         Ok(())
     }
@@ -305,7 +305,7 @@ impl Outputs<'_> {
             let stream = &self.senders[port][at].stream;
             // Each copy has its share: none waits for room that another one holds and fills.
             self.check_size(stream, held + more, stream.share())?;
-            let more = if more > 0 { Some(self.charge(port, at, more)?) } else { None };
+            let more = if more > 0 { Some(self.charge_more(port, at, more)?) } else { None };
             let Some(partial) = &mut self.filling.0[port][at].partial else { continue };
             if let Some(more) = more {
                 partial.charge.join(more);
@@ -334,11 +334,23 @@ impl Outputs<'_> {
 
     /// Takes room, waiting for it if needed.
     fn charge(&mut self, port: usize, at: usize, bytes: usize) -> Result<Charge, FilterError> {
-        self.reserve(port, at, bytes)?;
+        self.reserve(port, at, bytes, false)?;
         Ok(Charge::new(self.senders[port][at].stream.ledger(), bytes))
     }
 
-    fn reserve(&mut self, port: usize, at: usize, bytes: usize) -> Result<(), FilterError> {
+    /// The same for a block that has some already.
+    fn charge_more(&mut self, port: usize, at: usize, bytes: usize) -> Result<Charge, FilterError> {
+        self.reserve(port, at, bytes, true)?;
+        Ok(Charge::new(self.senders[port][at].stream.ledger(), bytes))
+    }
+
+    fn reserve(
+        &mut self,
+        port: usize,
+        at: usize,
+        bytes: usize,
+        is_more: bool,
+    ) -> Result<(), FilterError> {
         let stream = &self.senders[port][at].stream;
         if stream.is_ordered() && self.is_init {
             return Err(NoOrderYet(Arc::clone(stream.name())).into());
@@ -375,8 +387,13 @@ impl Outputs<'_> {
                 continue;
             }
             let input = self.input.filter(|_| stream.is_ordered());
-            if input.is_some_and(|input| input.has_earlier(self.copy, self.unit, self.group)) {
-                // All others wait for that block, which only comes after this one is sent.
+            // All others wait for that block, which only comes after this one is sent.
+            let is_awaited =
+                input.is_some_and(|input| input.has_earlier(self.copy, self.unit, self.group));
+            // A group of another unit may have room that this one needs, and need room that this
+            // one has.
+            let is_in_circle = || is_more && stream.is_one_of_turns(self.unit, self.group);
+            if is_awaited || is_in_circle() {
                 stream.ledger().lend((self.unit(), self.group), bytes);
                 if self.unit.is_closed() {
                     // Perhaps no later call would take it back.

@@ -186,4 +186,12 @@ impl StreamTarget {
             Self::Elsewhere(producer) => producer.most(unit, group),
         }
     }
+
+    /// True if that group has its turn, and groups of other units may have theirs.
+    pub(crate) fn is_one_of_turns(&self, unit: &Open, group: u64) -> bool {
+        match self {
+            Self::Here(stream) => stream.is_one_of_turns(unit, group),
+            Self::Elsewhere(producer) => producer.is_one_of_turns(unit, group),
+        }
+    }
 }

@@ -15,7 +15,8 @@ pub struct StreamOptions {
     /// How blocks are dealt to the copies of the receiving filter.
     pub policy: DealingPolicy,
     /// Bytes that the stream may hold: blocks that wait or are being processed, and buffers that
-    /// are being filled.
+    /// are being filled. An ordered stream may hold more while several units are under way: for each
+    /// of them a line that others wait for, up to a quarter of the limit.
     pub limit: usize,
     /// True if blocks keep the order of the blocks that the copies of the sending filter received.
     pub is_ordered: bool,

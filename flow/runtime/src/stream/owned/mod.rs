@@ -246,6 +246,15 @@ impl Stream {
         if has_turn { self.ledger.most() } else { limit - kept(limit, self.is_replayed()) }
     }
 
+    /// True if that group of an ordered stream has its turn, and blocks of other units were sent.
+    pub(crate) fn is_one_of_turns(&self, unit: &Open, group: u64) -> bool {
+        let state = self.state();
+        let has_turn = |merge: Option<&Merge<_>>| merge.map_or(0, Merge::next) >= group;
+        self.is_ordered
+            && state.queues.keys().any(|other| *other != unit.rank)
+            && has_turn(state.queues.get(&unit.rank).and_then(|queue| queue.merge.as_ref()))
+    }
+
     /// Forgets a unit that was done, or has ended early.
     pub(crate) fn clear(&self, unit: UnitId) {
         self.ledger.repay(unit, u64::MAX);
