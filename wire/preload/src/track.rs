@@ -195,14 +195,23 @@ impl SocketRef {
     }
 
     /// Called when the number of the connection was found to stand for another file, or none.
+    /// Returns true if the caller's number is another one, which still stands for the socket: then
+    /// the library makes the call again.
     #[cold]
-    pub(crate) fn untrack_stale(&self) {
+    pub(crate) fn untrack_stale(&self) -> bool {
+        let has = |fd: c_int| {
+            let has = || self.connection.has_number(Fd::new(fd));
+            ffi::guarded(|| ffi::keeping_errno(has)).unwrap_or(false)
+        };
         let fd = self.connection.fd().raw();
-        let is_it = table::socket(fd)
-            .is_some_and(|entered| std::ptr::eq(&raw const *entered, &raw const **self));
-        if is_it {
+        let is_it = || {
+            table::socket(fd)
+                .is_some_and(|entered| std::ptr::eq(&raw const *entered, &raw const **self))
+        };
+        if !has(fd) && is_it() {
             ffi::keeping_errno(|| untrack_unseen(fd));
         }
+        has(self.number()) && has(self.connection.fd().raw())
     }
 }
 

@@ -9,7 +9,7 @@ use seekwire_transport::Errno;
 use seekwire_transport::ring::Ring;
 use seekwire_transport::spin::{PeerPlace, Spinner};
 use seekwire_transport::sys::poll::Deadline;
-use seekwire_transport::sys::thread;
+use seekwire_transport::sys::{Fd, socket, thread};
 
 use super::peer_progress::PeerProgress;
 use crate::config::Config;
@@ -229,6 +229,11 @@ impl DataPath {
     /// Whether the peer is on another machine.
     pub(super) fn is_remote(&self) -> bool {
         self.remote.is_some()
+    }
+
+    /// Whether this number stands for the socket. True if that is unknown.
+    pub(super) fn has_number(&self, number: Fd) -> bool {
+        self.identity.get().is_none_or(|identity| *identity == socket::identity(number))
     }
 
     pub(super) fn peer_is_gone(&self) {

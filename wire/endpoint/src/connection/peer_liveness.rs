@@ -18,7 +18,7 @@ use seekwire_transport::queue::{Rx, Tx, Violation};
 use seekwire_transport::seek::Engine;
 use seekwire_transport::sys::poll::{self, Events};
 use seekwire_transport::sys::socket::KernelRecv;
-use seekwire_transport::sys::{diag, host, socket, thread};
+use seekwire_transport::sys::{Fd, diag, host, socket, thread};
 
 use super::call::Call;
 use super::data_path::DataPath;
@@ -404,8 +404,13 @@ impl Connection {
     /// close that the library saw.
     #[cold]
     pub(super) fn is_stale(&self, data_path: &DataPath) -> bool {
-        let Some(identity) = data_path.identity.get() else { return false };
-        *identity != socket::identity(self.fd()) && !self.is_closed()
+        !data_path.has_number(self.fd()) && !self.is_closed()
+    }
+
+    /// Whether this number stands for the socket. True if that is unknown.
+    #[cold]
+    pub fn has_number(&self, number: Fd) -> bool {
+        self.attached().is_none_or(|data_path| data_path.has_number(number))
     }
 
     /// ESTALE if the number on which a call is about to sleep [is stale](Self::is_stale).

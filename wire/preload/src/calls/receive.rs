@@ -62,8 +62,9 @@ fn receive_with(
                 Some(Err(Errno::CANCELED)) if unload::has_begun() => return kernel(),
                 Some(Err(Errno::CANCELED)) => {}
                 Some(Err(Errno::STALE)) => {
-                    socket.untrack_stale();
-                    return kernel();
+                    if !socket.untrack_stale() {
+                        return kernel();
+                    }
                 }
                 Some(Err(Errno::INTR)) if begun.restarts(socket) => match socket.begin_again() {
                     Ok(true) => {}

@@ -69,8 +69,9 @@ pub(super) fn transmit_part(
                     Some(Err(Errno::CANCELED)) if unload::has_begun() => return kernel(),
                     Some(Err(Errno::CANCELED)) => {}
                     Some(Err(Errno::STALE)) => {
-                        socket.untrack_stale();
-                        return kernel();
+                        if !socket.untrack_stale() {
+                            return kernel();
+                        }
                     }
                     // The kernel's call does not move a byte either.
                     Some(Ok(None)) => return kernel(),
