@@ -41,24 +41,34 @@ pub fn begins_namespace() -> bool {
 /// Whether a process has a socket with this inode; `None` if that cannot be seen.
 #[must_use]
 pub fn has_socket(pid: u32, inode: u64) -> Option<bool> {
+    match look_for(pid, &format!("socket:[{inode}]")) {
+        // A process that has ended has none. Its descriptors seem hidden: they are root's until it is
+        // waited for, and the kernel returns EACCES for a number of one that goes meanwhile.
+        Err(_) | Ok(None) if !thread::process_is_alive(pid) => Some(false),
+        Err(_) => None,
+        Ok(has) => has,
+    }
+}
+
+/// As [`has_socket`], for a file with that name.
+///
+/// # Errors
+/// Those of [`lists`].
+fn look_for(pid: u32, file: &str) -> io::Result<Option<bool>> {
     let process = format!("/proc/{pid}");
-    let socket = format!("socket:[{inode}]");
-    let listed = |thread: &str| lists(&format!("{process}{thread}/fd"), &socket);
-    if let Some(has) = listed("").ok()? {
-        return Some(has);
+    let listed = |thread: &str| lists(&format!("{process}{thread}/fd"), file);
+    if let Some(has) = listed("")? {
+        return Ok(Some(has));
     }
-    // Nor do the other threads list any, unless the first one has ended before them.
+    // Nor do the other threads list any, unless the first one has ended before them. Those of a
+    // hidden process (hidepid in proc(5)) are not to be seen.
     let threads = file::names(format!("{process}/task").as_ref()).unwrap_or_default();
-    if threads.is_empty() && thread::process_is_alive(pid) {
-        // It is hidden (hidepid in proc(5)).
-        return None;
-    }
     for thread in threads.iter().filter_map(|name| name.to_str()) {
-        if listed(&format!("/task/{thread}")).ok()? == Some(true) {
-            return Some(true);
+        if listed(&format!("/task/{thread}"))? == Some(true) {
+            return Ok(Some(true));
         }
     }
-    Some(false)
+    Ok((!threads.is_empty()).then_some(false))
 }
 
 /// Whether this process has a socket with this inode at another number than this one. True if that
@@ -123,7 +133,8 @@ pub fn socket_is_elsewhere(inode: u64, but: Option<&CStr>) -> Option<bool> {
     };
     let mut are_hidden = false;
     let mut seen = BTreeSet::from([thread::process_id()]);
-    // One that ends meanwhile may have started another, which has the socket.
+    // One that ends meanwhile may have started another, which has the socket. Programs start all the
+    // time, but none that has it does during all of these.
     for _ in 0..LOOKS {
         let names = file::names("/proc".as_ref()).unwrap_or_default();
         let listed = names.iter().filter_map(|name| name.to_str()?.parse::<u32>().ok());
@@ -141,11 +152,11 @@ pub fn socket_is_elsewhere(inode: u64, but: Option<&CStr>) -> Option<bool> {
             }
         }
         if fresh.is_empty() {
-            return (!are_hidden).then_some(false);
+            break;
         }
         seen.extend(fresh);
     }
-    None
+    (!are_hidden).then_some(false)
 }
 
 /// Waits until a [`copy`] has ended; returns its status, unless another thread has waited for it.
@@ -216,4 +227,32 @@ pub fn stand_alone(name: &std::ffi::CStr) {
         let _ = call(libc::SYS_rt_sigaction, [libc::SIGTERM as usize, action, 0, 8, 0, 0]);
         call(libc::SYS_rt_sigprocmask, [libc::SIG_SETMASK as usize, mask, 0, 8, 0, 0])
     };
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use std::process::Command;
+
+    use rustix::process::{Pid, Uid, WaitId, WaitIdOptions, waitid};
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_nobody_has_waited_for_has_no_socket_to_any_user() {
+        const NOBODY: u32 = 65534;
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        let ended = WaitIdOptions::EXITED.union(WaitIdOptions::NOWAIT);
+        let of = Pid::from_raw(pid.cast_signed()).unwrap();
+        waitid(WaitId::Pid(of), ended).unwrap();
+        let ask = || {
+            let nobody = Uid::from_raw(NOBODY);
+            // The user of this thread alone; it stays the same if these tests are not run by root.
+            let _ = rustix::thread::set_thread_res_uid(nobody, nobody, nobody);
+            has_socket(pid, 1)
+        };
+        let seen = std::thread::scope(|scope| scope.spawn(ask).join().unwrap());
+        child.wait().unwrap();
+        assert_eq!((seen, has_socket(pid, 1)), (Some(false), Some(false)));
+    }
 }

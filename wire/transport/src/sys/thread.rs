@@ -45,7 +45,8 @@ impl ThreadId {
     /// Whether a thread of this namespace with this id exists and can still run.
     pub(crate) fn is_alive(self) -> bool {
         let id = self.0 as u32;
-        exists(id) && zombie(id).is_none()
+        // It may stay a zombie for ever, since its parent may be waiting for the lock that it held.
+        exists(id) && !stat(id).is_some_and(|stat| stat.is_dead)
     }
 }
 
@@ -110,8 +111,13 @@ pub fn is_only_one() -> bool {
 /// namespace.
 #[must_use]
 pub fn process_is_alive(pid: u32) -> bool {
-    // A process whose first thread has ended goes on, but that thread looks dead.
-    exists(pid) && zombie(pid).is_none_or(|threads| threads > 1)
+    exists(pid)
+        && match stat(pid) {
+            // A process whose first thread has ended goes on, but that thread looks dead.
+            Some(stat) => !stat.is_dead || stat.threads > 1,
+            // Without /proc, where nothing counts as a zombie, or if it has gone since.
+            None => exists(pid),
+        }
 }
 
 /// Whether a process or thread with this id exists, even as a zombie; false for one of another pid
@@ -120,14 +126,6 @@ pub fn process_is_alive(pid: u32) -> bool {
 pub fn exists(id: u32) -> bool {
     let pid = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw);
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
-}
-
-/// If the thread is a zombie: the number of threads of its process, including itself. It may stay
-/// one for ever, since the parent may be waiting for the lock that it held. Without /proc, nothing
-/// counts as a zombie.
-fn zombie(id: u32) -> Option<u32> {
-    let stat = stat(id)?;
-    stat.is_dead.then_some(stat.threads)
 }
 
 /// Whether a process is dead, or exiting and past the point of running its own code: it may be
