@@ -125,6 +125,11 @@ impl Connection {
         if !q.wants_attention() && q.to_retransmit() == 0 {
             return;
         }
+        // TCP answers bytes for a socket that nobody holds any more with a reset, which a receive after
+        // the end does not return.
+        if self.is_reset_by_killed(data_path) {
+            return;
+        }
         let by_peer = q.peer_wants_tcp();
         let Ok(tx) = self.tx(data_path) else { return };
         let carrier = self.due_carrier(data_path, &tx, tx.calls());

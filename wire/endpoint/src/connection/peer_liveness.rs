@@ -94,12 +94,6 @@ impl DataPath {
             .unwrap_or_else(|| self.peer_pid != 0 && !self.ring.queue.peer_has_holder_left(stays))
     }
 
-    /// As [`Self::peer_is_ending`], without regard to children that were forked and never entered.
-    fn listed_peers_are_ending(&self) -> bool {
-        let stays = |pid| !thread::process_is_ending(pid);
-        !self.is_remote() && self.peer_pid != 0 && !self.ring.queue.peer_has_listed_left(stays)
-    }
-
     /// Whether the peer may be dead now that its direction has ended. If it ended that in order,
     /// TCP does not report its death.
     fn may_be_dead(&self) -> bool {
@@ -202,17 +196,27 @@ impl Connection {
         error.map_or(Ok(RecvOutcome::Moved(0)), |error| Err(error.into()))
     }
 
-    /// Whether nobody holds the peer's end any more. Children that it has forked may have ended
-    /// without a word, and programs that have got the socket are in no list: then only the kernel
-    /// knows.
+    /// Whether nobody holds the peer's end any more. Processes that are listed may have closed it
+    /// while others seemed to hold it, or be unknown here, and programs that have got the socket are
+    /// in no list: then only the kernel knows.
     fn peer_is_ending(&self, data_path: &DataPath) -> bool {
-        let is_held_by_nobody = || -> io::Result<bool> {
+        let are_all_listed = data_path.is_remote() || !data_path.ring.queue.peer_is_uncounted();
+        (are_all_listed && data_path.peer_is_ending())
+            || (!data_path.is_remote() && self.peer_is_held_by_nobody())
+    }
+
+    /// Whether the kernel knows of no holder of the peer's socket. False if it cannot be asked.
+    fn peer_is_held_by_nobody(&self) -> bool {
+        let is_it = || -> io::Result<bool> {
             let ([local, peer], namespace) = self.names_in_diag()?;
             Ok(diag::find(peer, local, namespace)?.is_none())
         };
-        let are_all_listed = data_path.is_remote() || !data_path.ring.queue.peer_is_uncounted();
-        (are_all_listed && data_path.peer_is_ending())
-            || (data_path.listed_peers_are_ending() && is_held_by_nobody().unwrap_or(false))
+        let is_it = || is_it().unwrap_or(false);
+        is_it() || {
+            // The last holder may be in the middle of its close, which has sent the end already.
+            std::thread::yield_now();
+            is_it()
+        }
     }
 
     /// If both directions of TCP have ended, sends go to the kernel, even if the ring has room.

@@ -106,6 +106,41 @@ static void unread_by_successor(void)
     close(sent[0]), close(sent[1]);
 }
 
+/* A child gives it to a program that is gone soon, closes it, and lives on: the last one to close it does not know that it is. The
+   sender makes no call before. */
+static void unread_by_the_last(void)
+{
+    static char bytes[UNREAD];
+    int peer, fd, sent[2], closed[2], over[2], life[2];
+    char c, *arguments[] = {"true", NULL}, *nothing[] = {NULL};
+    CHECK(pipe(sent) == 0 && pipe(closed) == 0 && pipe(over) == 0 && pipe(life) == 0);
+    pid_t holder = hold(&peer, &fd), giver;
+    if (holder == 0) {
+        close(life[1]);
+        giver = fork();
+        if (giver == 0) {
+            pid_t program;
+            read_all(sent[0], &c, 1);
+            CHECK(posix_spawnp(&program, "true", NULL, NULL, arguments, nothing) == 0);
+            CHECK(waitpid(program, NULL, 0) == program && close(fd) == 0);
+            write_all(closed[1], "c", 1);
+            _exit(read(life[0], &c, 1));
+        }
+        read_all(closed[0], &c, 1);
+        close(fd);
+        write_all(over[1], "o", 1);
+        CHECK(waitpid(giver, NULL, 0) == giver);
+        _exit(0);
+    }
+    write_all(peer, bytes, sizeof bytes);
+    write_all(sent[1], "s", 1);
+    read_all(over[0], &c, 1);
+    take_end("the last one", peer);
+    close(life[0]), close(life[1]), close(over[0]), close(over[1]);
+    CHECK(waitpid(holder, NULL, 0) == holder);
+    close(sent[0]), close(sent[1]), close(closed[0]), close(closed[1]);
+}
+
 /* Gives `fd` to another process, which takes all that the sender has sent. */
 static pid_t give(int fd, int go, int expected)
 {
@@ -261,6 +296,7 @@ int main(void)
         unread(how, UNREAD);
     }
     unread_by_successor();
+    unread_by_the_last();
     unsent(1);
     unsent(0);
     kept_at_another_number();

@@ -1,6 +1,6 @@
 /*
  * Two ends that cannot see whether the other's process is alive: each is in a PID namespace of its own. Before that, one end
- * whose holders are in two such namespaces.
+ * whose holders are in two such namespaces, and one whose last holder ends in another one with bytes unread.
  */
 #include "common.h"
 #include <sched.h>
@@ -100,12 +100,40 @@ static void share(void)
     say("the parent", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
 }
 
+/* A process in another namespace ends with bytes unread. */
+static void leave_unread(void)
+{
+    static char bytes[UNREAD];
+    int a, b, sent[2];
+    char c;
+    pair(&a, &b);
+    CHECK(pipe(sent) == 0);
+    fflush(stdout);
+    pid_t parent = fork();
+    if (parent == 0) {
+        close(a);
+        if (unshare(CLONE_NEWPID) != 0)
+            CHECK(errno == EPERM);
+        pid_t child = fork();
+        if (child == 0)
+            _exit(read(sent[0], &c, 1) != 1);
+        CHECK(close(b) == 0 && waitpid(child, NULL, 0) == child);
+        _exit(0);
+    }
+    close(b);
+    write_all(a, bytes, sizeof bytes);
+    write_all(sent[1], "s", 1);
+    say("the end of unread bytes", read(a, &c, 1));
+    CHECK(close(a) == 0 && close(sent[0]) == 0 && close(sent[1]) == 0 && waitpid(parent, NULL, 0) == parent);
+}
+
 int main(void)
 {
     static char bytes[BYTES];
     struct sockaddr_in address;
     char c;
     share();
+    leave_unread();
     int listener = listener_on(&address), fd, status;
     /* If this is not allowed, they see each other. */
     if (unshare(CLONE_NEWPID) != 0)

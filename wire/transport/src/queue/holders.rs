@@ -163,14 +163,10 @@ impl<O: QueueMemory, P: PeerMemory> QueuePair<O, P> {
     /// which do not have the socket.
     #[must_use]
     pub fn peer_has_holder_left(&self, can_hold: impl Fn(u32) -> bool) -> bool {
-        self.peer_has_unlisted() || self.peer_has_listed_left(can_hold)
-    }
-
-    /// As [`Self::peer_has_holder_left`], without children that were forked and never entered.
-    #[must_use]
-    pub fn peer_has_listed_left(&self, can_hold: impl Fn(u32) -> bool) -> bool {
-        let stays = |holder: &Holder| holder.0 & LEAVES == 0;
-        self.peer_lists(|holder| stays(&holder) && (holder.is_stranger() || can_hold(holder.pid())))
+        let stays = |holder: Holder| {
+            holder.0 & LEAVES == 0 && (holder.is_stranger() || can_hold(holder.pid()))
+        };
+        self.peer_has_unlisted() || self.peer_lists(stays)
     }
 
     fn peer_has_unlisted(&self) -> bool {
