@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use seekwire_transport::mem::granted;
-use seekwire_transport::sys::{proof, thread};
+use seekwire_transport::sys::{fd, proof, thread};
 
 use crate::held_file;
 
@@ -129,6 +129,7 @@ pub(crate) fn has_lost_memory() -> bool {
 /// To be called after fork() in the child.
 pub fn after_fork_child() {
     INSIDE.store(own(), Ordering::Release);
+    fd::after_fork_child();
     thread::forget_namespace();
     if let Err(error) = granted::after_fork_child() {
         LOST_MEMORY.store(true, Ordering::Relaxed);

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::mem::ManuallyDrop;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -262,17 +261,49 @@ fn duplicate_above(fd: BorrowedFd<'_>, floor: i32) -> io::Result<LibraryFd> {
         .map_err(|_| error.into())
 }
 
+/// The soft limit of descriptors that a thread has raised for a moment, plus 2: [`RAISES`] while it
+/// is about to, and 0 while none has.
+static RAISED: AtomicU64 = AtomicU64::new(0);
+const RAISES: u64 = 1;
+
 /// Runs code that needs numbers above the soft limit of descriptors.
 pub fn with_all_numbers<T>(work: impl FnOnce() -> T) -> T {
-    static LIMIT: Mutex<()> = Mutex::new(());
-    let _one_at_a_time = LIMIT.lock();
+    /// A thread that has raised the limit needs it for microseconds. It may be this one, interrupted
+    /// by a signal handler, or be in a handler that waits for this one: then the limit stays as it
+    /// is now.
+    const LOOKS: u32 = 10_000;
+    let begins = |_| {
+        let begins =
+            RAISED.compare_exchange(0, RAISES, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if !begins {
+            std::thread::yield_now();
+        }
+        begins
+    };
+    if !(0..LOOKS).any(begins) {
+        return work();
+    }
     let (soft, hard) = super::limit::descriptor_limit();
-    let is_lifted = hard > soft && super::limit::set_descriptor_limit(hard).is_ok();
+    if hard > soft {
+        RAISED.store(soft.saturating_add(2), Ordering::Relaxed);
+        let _ = super::limit::set_descriptor_limit(hard);
+    }
     let result = work();
-    if is_lifted {
+    lower();
+    result
+}
+
+/// Sets the limit back to what the program wants.
+fn lower() {
+    if let Some(soft) = RAISED.load(Ordering::Relaxed).checked_sub(2) {
         let _ = super::limit::set_descriptor_limit(soft);
     }
-    result
+    RAISED.store(0, Ordering::Release);
+}
+
+/// To be called in the child of a fork, which lacks the thread that has raised the limit.
+pub fn after_fork_child() {
+    lower();
 }
 
 #[cfg(test)]
@@ -326,5 +357,26 @@ mod tests {
         assert_eq!(super::super::limit::descriptor_limit(), (soft, hard));
         drop(placed);
         assert!(!is_placed(number));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no processes")]
+    fn neither_a_handler_nor_a_child_waits_for_a_thread_that_cannot_go_on() {
+        use super::super::{limit, process};
+        with_all_numbers(|| {
+            // As a handler that has interrupted this thread.
+            with_all_numbers(|| ());
+            let soft = RAISED.load(Ordering::Relaxed).checked_sub(2);
+            // As another thread that forks.
+            // SAFETY: the copy takes no lock, and ends with exit.
+            let child = unsafe { process::copy() }.unwrap();
+            if child == 0 {
+                after_fork_child();
+                with_all_numbers(|| ());
+                let is_low = soft.is_none_or(|soft| limit::descriptor_limit().0 == soft);
+                process::exit(i32::from(!is_low));
+            }
+            assert_eq!(process::status(child), Some(0));
+        });
     }
 }
