@@ -135,17 +135,12 @@ fn to_successors(loads: &impl Fn() -> bool, mut missed: impl FnMut(SocketRef, Er
     pass_spills_on();
 }
 
-/// Passes a rest on if a number of its socket is passed on. Another thread may start another
-/// program at the same time, which makes no difference.
+/// Passes the spills on whose sockets are passed on. Another thread may start another program at the
+/// same time, which makes no difference.
 fn pass_spills_on() {
-    for (fd, object) in table::entries() {
-        let Some(socket) = object.as_socket().filter(|socket| socket.connection.has_spill()) else {
-            continue;
-        };
-        let numbers = socket.numbers().lock();
-        if numbers.any() == Some(fd) {
-            let goes = numbers.all().any(survives_exec);
-            drop(numbers);
+    for (_, object) in table::entries() {
+        if let Some(socket) = object.as_socket() {
+            let goes = || socket.numbers().lock().all().any(survives_exec);
             socket.connection.pass_spill_on(goes);
         }
     }

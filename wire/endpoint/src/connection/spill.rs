@@ -311,10 +311,11 @@ impl Connection {
         let _ = self.found_spill.set(Box::default());
     }
 
-    /// Sets whether the next program gets the spill.
-    pub fn pass_spill_on(&self, on: bool) {
+    /// Sets whether the next program gets the spill: if bytes are left there and the socket `goes` to
+    /// that program.
+    pub fn pass_spill_on(&self, goes: impl FnOnce() -> bool) {
         if let Some(spill) = self.spill.get() {
-            spill.pass_on(on);
+            spill.pass_on(self.has_spill() && goes());
         }
     }
 

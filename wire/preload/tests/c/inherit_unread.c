@@ -395,6 +395,21 @@ static void failed(void)
     end_peer(&peer, 1);
 }
 
+/* Once everything has been received, a program that starts later gets nothing besides the socket. */
+static void nothing_left(void)
+{
+    struct peer peer;
+    int fd = begin_peer(&peer, 3000, HALF, 0);
+    pid_t child;
+    char *argv[] = {"ls", "/proc/self/fd", NULL}, *nothing[] = {NULL};
+    CHECK(system("true") == 0);
+    read_rest("this one", fd, 0, 3000);
+    CHECK(posix_spawnp(&child, "ls", NULL, NULL, argv, nothing) == 0);
+    join(child);
+    close(fd);
+    end_peer(&peer, 1);
+}
+
 static void *shells(void *argument)
 {
     (void)argument;
@@ -522,6 +537,7 @@ int main(int argc, char **argv)
         in_turns(forks);
     }
     failed();
+    nothing_left();
     meanwhile();
     all_at_once();
     for (int how = 0; how < 6; how++)
