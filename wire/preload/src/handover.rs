@@ -43,7 +43,7 @@ pub(crate) fn prepare_end() {
                 ffi::guarded(|| socket.connection.close());
             }
         } else if socket.connection.ends_with_this_process() {
-            if survives_exec(fd) {
+            if survives {
                 ffi::guarded(|| socket.connection.finish_retransmission_for_successor());
                 continue;
             }
@@ -159,8 +159,8 @@ fn prepare_exec_until(loads: impl Fn() -> bool, all: Until) {
     for (fd, object) in table::entries() {
         drop(object);
         let Some(socket) = table::socket(fd) else { continue };
-        let is_concerned = socket.connection.receives_by_library() && is_own(&socket);
-        if !is_concerned || socket.is_listening() || !survives_exec(fd) || *loads {
+        let is_concerned = socket.connection.receives_by_library() && survives_exec(fd);
+        if !is_concerned || socket.is_listening() || !is_own(&socket) || *loads {
             continue;
         }
         if !can_take_halves(&socket) {
