@@ -1,8 +1,8 @@
 //! Connections that a message passes to another process (SCM_RIGHTS, unix(7)).
 
 use std::ffi::c_int;
-use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
+use std::{mem, ptr};
 
 use libc::{CMSG_DATA, CMSG_FIRSTHDR, CMSG_NXTHDR, SCM_RIGHTS, SOL_SOCKET, msghdr};
 use seekwire_endpoint::{HandedOver, Reason};
@@ -10,6 +10,7 @@ use seekwire_transport::Errno;
 
 use crate::fallback::{serve_peers, to_tcp_or_relay};
 use crate::relay::Begun;
+use crate::table::SharedSocket;
 use crate::track::fresh;
 use crate::{ffi, pointers, relay, replacement, table};
 
@@ -64,17 +65,23 @@ pub(crate) unsafe fn prepare(message: *const msghdr) -> Result<Option<RelayedMes
 /// `header` must be valid as sendmsg demands.
 #[cold]
 unsafe fn prepare_control(mut header: msghdr) -> Result<Option<RelayedMessage>, Errno> {
-    let mut relays = Vec::new();
+    let mut relays: Vec<(SharedSocket, Begun)> = Vec::new();
+    let mut replaced = Vec::new();
     // SAFETY: as the caller promises.
     unsafe {
         each_right(&header, |at, fd| {
-            if let Some(socket) = table::socket(fd)
-                && to_tcp_or_relay(&socket, Reason::FdPassed)? == HandedOver::Later
+            let Some(socket) = table::socket(fd) else { return Ok(()) };
+            // Perhaps by another number.
+            let is_relayed = relays.iter().position(|(other, _)| ptr::eq(&**other, &*socket));
+            if let Some(relay) = is_relayed {
+                replaced.push((at, relay));
+            } else if to_tcp_or_relay(&socket, Reason::FdPassed)? == HandedOver::Later
                 && !ffi::guarded_own(|| replacement::goes_on_in_place(fd))?
                 && let Some(relay) = ffi::guarded_own(|| relay::begin_or_refuse(&socket))?
             {
                 socket.keep();
-                relays.push((at, relay));
+                replaced.push((at, relays.len()));
+                relays.push((socket.share(), relay));
             }
             Ok(())
         })?;
@@ -89,8 +96,9 @@ unsafe fn prepare_control(mut header: msghdr) -> Result<Option<RelayedMessage>, 
     unsafe {
         let copy = control.as_mut_ptr().cast::<u8>();
         copy.copy_from_nonoverlapping(header.msg_control.cast(), header.msg_controllen);
-        for (at, relay) in &relays {
-            copy.add(*at).cast::<c_int>().write_unaligned(relay.theirs.as_fd().as_raw_fd());
+        for (at, relay) in replaced {
+            let number = relays[relay].1.theirs.as_fd().as_raw_fd();
+            copy.add(at).cast::<c_int>().write_unaligned(number);
         }
         header.msg_control = copy.cast();
     }

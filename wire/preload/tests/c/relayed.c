@@ -264,6 +264,56 @@ static void written_to(const char *program, int flags)
     CHECK(prctl(PR_SET_CHILD_SUBREAPER, 0) == 0);
 }
 
+/* A process gets a socket that is in an epoll set by two numbers in one message. */
+static void passed_twice(void)
+{
+    struct sockaddr_in address;
+    int listener = listener_on(&address), ends[2], status;
+    static char bytes[2000];
+    union {
+        struct cmsghdr header;
+        char bytes[CMSG_SPACE(2 * sizeof(int))];
+    } control;
+    char c = 'p';
+    struct iovec iov = {&c, 1};
+    struct msghdr message = {NULL, 0, &iov, 1, &control, sizeof control, 0};
+    struct epoll_event event = {EPOLLIN, {0}};
+    CHECK(pipe2(done, O_CLOEXEC) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    pid_t client = fork();
+    if (client == 0) {
+        close(listener), close(ends[0]), close(ends[1]);
+        send_and(&address, sizeof bytes, HALF);
+    }
+    pid_t taker = fork();
+    if (taker == 0) {
+        int numbers[2];
+        close(listener), close(ends[0]), close(done[0]), close(done[1]);
+        CHECK(recvmsg(ends[1], &message, 0) == 1);
+        memcpy(numbers, CMSG_DATA(&control.header), sizeof numbers);
+        read_all(numbers[0], bytes, 1000);
+        read_all(numbers[1], bytes + 1000, 1000);
+        for (size_t at = 0; at < sizeof bytes; at++)
+            CHECK(bytes[at] == byte_at(at));
+        CHECK(read(numbers[0], &c, 1) == 0 && read(numbers[1], &c, 1) == 0);
+        write_all(numbers[0], "tha", 3);
+        write_all(numbers[1], "nks", 3);
+        printf("all by two numbers\n");
+        exit(0);
+    }
+    int numbers[2] = {accept(listener, NULL, NULL)}, set = epoll_create1(EPOLL_CLOEXEC);
+    CHECK(numbers[0] > 2 && close(listener) == 0);
+    warm_up_answering(numbers[0]);
+    check_on_ring(numbers[0]);
+    read_all(done[0], &c, 1);
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, numbers[0], &event) == 0 && (numbers[1] = dup(numbers[0])) > 2);
+    control.header = (struct cmsghdr){CMSG_LEN(sizeof numbers), SOL_SOCKET, SCM_RIGHTS};
+    memcpy(CMSG_DATA(&control.header), numbers, sizeof numbers);
+    CHECK(sendmsg(ends[0], &message, 0) == 1);
+    close(numbers[0]), close(numbers[1]), close(set), close(ends[0]), close(ends[1]), close(done[0]), close(done[1]);
+    CHECK(waitpid(taker, &status, 0) == taker && status == 0);
+    CHECK(waitpid(client, &status, 0) == client && status == 0);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 2) {
@@ -281,6 +331,7 @@ int main(int argc, char **argv)
     if (argc == 1) {
         written_to(unaware, SOCK_CLOEXEC);
         written_to(unaware, 0);
+        passed_twice();
     }
     for (int method = 0; method < METHODS; method++)
         for (int sender = 0; sender < SENDERS; sender++)
