@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::fs::OFlags;
+use rustix::time::{ClockId, clock_gettime};
 
 /// An id of this thread among those of the model, which are one thread to the kernel.
 #[cfg(loom)]
@@ -108,16 +109,32 @@ pub fn is_only_one() -> bool {
 }
 
 /// Whether a process with this id exists and can still run; false for a process of another pid
-/// namespace.
+/// namespace. One that has just become a zombie may count as alive for a millisecond.
 #[must_use]
 pub fn process_is_alive(pid: u32) -> bool {
-    exists(pid)
-        && match stat(pid) {
-            // A process whose first thread has ended goes on, but that thread looks dead.
-            Some(stat) => !stat.is_dead || stat.threads > 1,
-            // Without /proc, where nothing counts as a zombie, or if it has gone since.
-            None => exists(pid),
-        }
+    /// Each process that was no zombie, and the time. A fork, exec or exit asks about the same few
+    /// processes for each of many connections, and /proc takes microseconds to answer.
+    static SEEN: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
+    if !exists(pid) {
+        return false;
+    }
+    let time = clock_gettime(ClockId::Monotonic);
+    let milliseconds = (time.tv_sec << 10 | time.tv_nsec >> 20) as u32;
+    let now = u64::from(pid) << 32 | u64::from(milliseconds);
+    let seen = &SEEN[pid as usize % SEEN.len()];
+    if seen.load(Ordering::Relaxed) == now {
+        return true;
+    }
+    let is_alive = match stat(pid) {
+        // A process whose first thread has ended goes on, but that thread looks dead.
+        Some(stat) => !stat.is_dead || stat.threads > 1,
+        // Without /proc, where nothing counts as a zombie, or if it has gone since.
+        None => exists(pid),
+    };
+    if is_alive {
+        seen.store(now, Ordering::Relaxed);
+    }
+    is_alive
 }
 
 /// Whether a process or thread with this id exists, even as a zombie; false for one of another pid
