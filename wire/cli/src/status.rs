@@ -290,7 +290,8 @@ fn own_namespace() -> Option<(u64, u64)> {
 /// process knows.
 fn reason_of(connection: &TcpConnection, namespace: Option<(u64, u64)>) -> Option<Reason> {
     let moved = namespace.and_then(|(_, cookie)| {
-        diag::moved(connection.local, connection.peer, cookie).ok().flatten()
+        let traffic = diag::traffic(connection.local, connection.peer, cookie).ok().flatten();
+        traffic.map(|traffic| traffic.bytes)
     });
     moved.is_none_or(|moved| moved < THRESHOLD_BYTES).then_some(Reason::BelowThreshold)
 }

@@ -4,16 +4,18 @@
 //! user. The kernel knows the socket at the other end ([`diag`]), and with a [`proof`] a process
 //! shows that it has that socket open.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use seekwire_protocol::{FourTuple, Reason};
+use seekwire_transport::Errno;
 use seekwire_transport::sys::fd::PrivateFd;
 use seekwire_transport::sys::unix::Sender;
 use seekwire_transport::sys::{Fd, diag, host, proof};
 
 use crate::scarcity;
-
-use std::os::fd::AsFd;
 
 /// Proof that this process holds `socket`, for the process at the other end.
 ///
@@ -34,10 +36,43 @@ pub(crate) fn other_end(tuple: &FourTuple) -> Result<diag::DiagSocket, Reason> {
         Ok(Some(socket)) if socket.user == host::user() => Ok(socket),
         Ok(Some(socket)) => {
             tracing::debug!("{tuple}: the other end is one of user {}", socket.user);
-            Err(Reason::NoPeer)
+            Err(Reason::OtherUser)
         }
         Ok(None) => Err(Reason::NoPeer),
-        Err(error) => Err(impossible(&error)),
+        Err(error) => Err(unasked(&error)),
+    }
+}
+
+/// Why no process of this user has registered the other end, as far as the kernel says so without
+/// /proc; `tuple` is this end's view. Takes a few system calls, so it is asked once for a
+/// connection, when it has looked for the peer in vain several times.
+pub(crate) fn why_absent(tuple: &FourTuple) -> Reason {
+    match other_end(tuple) {
+        Err(Reason::NoPeer) => {}
+        // A process of this user holds it, without the library or with another directory.
+        Ok(_) => return Reason::NoPeer,
+        Err(reason) => return reason,
+    }
+    let (local, peer) = (SocketAddr::from(tuple.local), SocketAddr::from(tuple.peer));
+    let exists = |local, peer| diag::exists(local, peer, tuple.namespace);
+    match (exists(local, peer), exists(peer, local)) {
+        (Ok(false), _) => {
+            static IS_SAID: AtomicBool = AtomicBool::new(false);
+            if !IS_SAID.swap(true, Ordering::Relaxed) {
+                tracing::warn!(
+                    "{tuple}: the kernel does not find this connection; load the module tcp_diag"
+                );
+            }
+            Reason::NoDiag
+        }
+        // A connection to an address of this namespace begins at the same one, unless the program
+        // has chosen another.
+        (Ok(true), Ok(false)) if local.ip() == peer.ip() || peer.ip().is_loopback() => {
+            Reason::Translated
+        }
+        (Ok(true), Ok(false)) => Reason::Elsewhere,
+        // It is not accepted yet, or closed already.
+        _ => Reason::NoPeer,
     }
 }
 
@@ -81,7 +116,23 @@ fn verify_holder(
             );
             Err(Reason::Unproven)
         }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            tracing::warn!("/proc/thread-self: {error}, so connections stay on TCP; mount /proc");
+            Err(Reason::NoProc)
+        }
         Err(error) => Err(impossible(&error)),
+    }
+}
+
+/// The reason for an error of sock_diag.
+fn unasked(error: &std::io::Error) -> Reason {
+    match error.raw_os_error() {
+        Some(code) if code == Errno::XDEV.raw_os_error() => Reason::NamespaceUnproven,
+        Some(code) if code == Errno::PROTONOSUPPORT.raw_os_error() => {
+            tracing::warn!("sock_diag: {error}, so connections stay on TCP; see seekwire doctor");
+            Reason::NoDiag
+        }
+        _ => impossible(error),
     }
 }
 
@@ -99,20 +150,42 @@ fn impossible(error: &std::io::Error) -> Reason {
 mod tests {
     use std::net::{TcpListener, TcpStream};
 
-    use seekwire_transport::sys::thread;
+    use seekwire_transport::sys::{socket, thread};
 
     use super::*;
+
+    fn view_of(socket: &TcpStream) -> FourTuple {
+        FourTuple {
+            local: socket.local_addr().unwrap().into(),
+            peer: socket.peer_addr().unwrap().into(),
+            namespace: socket::namespace(Fd::from(socket)).unwrap(),
+        }
+    }
+
+    #[test]
+    fn the_kernel_says_why_nobody_has_registered_the_other_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let tuple = view_of(&a);
+        assert_eq!(why_absent(&tuple), Reason::NoPeer, "not accepted yet");
+        let accepted = listener.accept().unwrap();
+        assert_eq!(why_absent(&tuple), Reason::NoPeer, "held by this user");
+        let elsewhere = FourTuple { namespace: tuple.namespace + 1, ..tuple };
+        assert_eq!(why_absent(&elsewhere), Reason::NamespaceUnproven);
+        // A kernel that cannot ask about TCP finds no connection at all.
+        let unknown =
+            FourTuple { local: "127.0.0.1:9".parse::<SocketAddr>().unwrap().into(), ..tuple };
+        assert_eq!(why_absent(&unknown), Reason::NoDiag);
+        drop(accepted);
+        assert_eq!(why_absent(&tuple), Reason::NoPeer, "closed");
+    }
 
     #[test]
     fn a_proof_of_what_was_closed_meanwhile_is_no_false_one() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (b, _) = listener.accept().unwrap();
-        let tuple = FourTuple {
-            local: b.local_addr().unwrap().into(),
-            peer: b.peer_addr().unwrap().into(),
-            namespace: seekwire_transport::sys::socket::namespace(Fd::from(&b)).unwrap(),
-        };
+        let tuple = view_of(&b);
         let pid = thread::process_id();
         let identity = proof::own_identity().unwrap();
         let sender = Sender { user: host::user(), pid, identity };

@@ -135,6 +135,18 @@ reasons! {
     Waiting = 25 => "waiting for peer",
     /// The program waits for the connection by system calls that the library does not see.
     UnseenWait = 26 => "waited for outside the C library",
+    /// The socket at the other end is another user's.
+    OtherUser = 27 => "other user",
+    /// The socket at the other end is not in this network namespace, and neither is its address.
+    Elsewhere = 29 => "other machine or namespace",
+    /// This socket is not of the network namespace about which the process can ask the kernel.
+    NamespaceUnproven = 30 => "namespace not proved",
+    /// The addresses that the two ends see differ.
+    Translated = 31 => "NAT between the ends",
+    /// The kernel has no sock_diag for TCP.
+    NoDiag = 34 => "no tcp_diag",
+    /// The process sees no /proc.
+    NoProc = 35 => "no /proc",
 }
 
 impl fmt::Display for Reason {

@@ -85,11 +85,15 @@ impl Connection {
                     // It begins anew when that changes.
                     self.looked_since.store(0, Ordering::Relaxed);
                 }
-                tracing::debug!("fd {}: stays on TCP: {reason}", self.fd().raw());
-                self.set_reason(Some(reason));
                 // Ever less often: what is impossible now may be possible later, and each look
                 // costs little.
                 negotiation.looks = (negotiation.looks + 1).min(20);
+                let reason = match reason {
+                    Reason::NoPeer if !is_linked(negotiation) => negotiation.absence(),
+                    reason => reason,
+                };
+                tracing::debug!("fd {}: stays on TCP: {reason}", self.fd().raw());
+                self.set_reason(Some(reason));
                 negotiation.over |= matches!(reason, Reason::NoRegistry | Reason::PeerViolation);
                 self.gate.look_again_after(config.threshold.saturating_mul(1 << negotiation.looks));
             }
@@ -176,19 +180,31 @@ impl Connection {
             }
             self.set_reason(Some(Reason::BelowThreshold));
         }
-        let again = if self.role == Role::Accepted && !negotiation.waited {
-            negotiation.waited = true;
-            Config::get().threshold
-        } else {
-            if self.role == Role::Accepted && self.reason() == Some(Reason::BelowThreshold) {
-                // The connection is above the threshold, and so is the other end, which would have
-                // registered by now.
-                self.set_reason(Some(Reason::NoPeer));
-            }
-            u32::MAX
+        let again = match self.role {
+            Role::Accepted => self.await_offer(negotiation),
+            Role::Connected => u32::MAX,
         };
         self.gate.look_again_after(again);
         Ok(())
+    }
+
+    /// The accepting end has looked for an offer. Returns the number of calls until it looks again,
+    /// unless it is signalled before.
+    fn await_offer(&self, negotiation: &mut Negotiation) -> u32 {
+        negotiation.looks = (negotiation.looks + 1).min(20);
+        let is_waiting =
+            [Reason::BelowThreshold, Reason::NoPeer].map(Some).contains(&self.reason());
+        if negotiation.looks > 1 && negotiation.pending.is_none() && is_waiting {
+            // The connection is above the threshold, and so is the other end, which would have
+            // registered by now.
+            self.set_reason(Some(negotiation.absence()));
+        }
+        let threshold = Config::get().threshold;
+        match negotiation.looks {
+            1 => threshold,
+            2 => threshold.saturating_mul(4),
+            _ => u32::MAX,
+        }
     }
 
     fn tuple(&self, negotiation: &mut Negotiation) -> Result<FourTuple, Reason> {
@@ -464,6 +480,12 @@ impl Connection {
         }
         bypassed
     }
+}
+
+/// Whether the peer's address belongs to another machine, of which this kernel knows nothing.
+fn is_linked(negotiation: &Negotiation) -> bool {
+    let peer = negotiation.tuple.map(|tuple| SocketAddr::from(tuple.peer).ip());
+    peer.is_some_and(|peer| machine_links::link_to(peer).is_some())
 }
 
 /// The reply to `offer`, from the end to which it was made.

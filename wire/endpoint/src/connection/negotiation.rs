@@ -18,12 +18,13 @@ use seekwire_transport::sys::unix::{Channel, Sender};
 use super::data_path::{DataPath, Far};
 use crate::config::Config;
 use crate::control_group::Held;
-use crate::{eligibility, scarcity};
+use crate::{eligibility, proof, scarcity};
 
 /// The progress of an upgrade.
 #[derive(Debug, Default)]
 pub(super) struct Negotiation {
     pub(super) tuple: Option<FourTuple>,
+    /// Number of looks for the peer that were in vain.
     pub(super) looks: u32,
     pub(super) pending: Option<Pending>,
     /// The negotiation with an end on another machine.
@@ -32,10 +33,24 @@ pub(super) struct Negotiation {
     /// child receives from the kernel alone. Until this end reports that it is ready, the other one
     /// sends by TCP.
     pub(super) granted: Option<Box<DataPath>>,
-    /// This end has accepted the connection, and has looked for an offer before in vain.
-    pub(super) waited: bool,
+    /// Why no process has registered the other end, once the kernel was asked.
+    pub(super) why_absent: Option<Reason>,
     /// No further attempt will be made.
     pub(super) over: bool,
+}
+
+impl Negotiation {
+    /// After this many looks in vain, the kernel is asked why: a connection has made some fifty
+    /// calls by then, beside which the question costs little.
+    const ASKED_AFTER: u32 = 3;
+
+    /// Why no process has registered the other end.
+    pub(super) fn absence(&mut self) -> Reason {
+        let Some(tuple) = self.tuple.filter(|_| self.looks >= Self::ASKED_AFTER) else {
+            return Reason::NoPeer;
+        };
+        *self.why_absent.get_or_insert_with(|| proof::why_absent(&tuple))
+    }
 }
 
 /// A negotiation in which the next step is the other end's.

@@ -41,6 +41,8 @@ const RECEIVE_BUFFER: usize = 4;
 /// In struct tcp_info.
 const BYTES_ACKED: usize = 120;
 const BYTES_RECEIVED: usize = 128;
+const DATA_SEGS_IN: usize = 152;
+const DATA_SEGS_OUT: usize = 156;
 
 /// The socket whose own view of its connection is `local` and `peer`, in the network namespace of
 /// this process, which must be the one with the cookie `namespace`; `None` if nobody holds it.
@@ -49,20 +51,42 @@ const BYTES_RECEIVED: usize = 128;
 /// Those of socket(2), sendto(2) and recv(2); EXDEV if this process is in another network
 /// namespace; the kernel's error if it has no sock_diag.
 pub fn find(local: SocketAddr, peer: SocketAddr, namespace: u64) -> io::Result<Option<DiagSocket>> {
-    Ok(ask(local, peer, namespace, 0)?.map(|(socket, _)| socket))
+    Ok(ask_held(local, peer, namespace, 0)?.map(|(socket, _)| socket))
 }
 
-/// Number of bytes that were sent and acknowledged, and of bytes that arrived, on that connection;
-/// `None` if nobody holds it.
+/// Whether the kernel has such a socket, even one that no process has accepted yet, or that none
+/// holds any more.
 ///
 /// # Errors
 /// Those of [`find`].
-pub fn moved(local: SocketAddr, peer: SocketAddr, namespace: u64) -> io::Result<Option<u64>> {
-    let answer = ask(local, peer, namespace, 1 << (INET_DIAG_INFO - 1))?;
-    let counts = |attributes: Vec<u8>| -> Result<u64, Errno> {
+pub fn exists(local: SocketAddr, peer: SocketAddr, namespace: u64) -> io::Result<bool> {
+    Ok(ask(local, peer, namespace, 0)?.is_some())
+}
+
+/// The traffic of a connection so far.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Traffic {
+    /// Bytes that were sent and acknowledged, and bytes that arrived.
+    pub bytes: u64,
+    /// Segments with data, sent and received.
+    pub segments: u64,
+}
+
+/// The traffic of that connection; `None` if nobody holds it.
+///
+/// # Errors
+/// Those of [`find`].
+pub fn traffic(local: SocketAddr, peer: SocketAddr, namespace: u64) -> io::Result<Option<Traffic>> {
+    let answer = ask_held(local, peer, namespace, 1 << (INET_DIAG_INFO - 1))?;
+    let counts = |attributes: Vec<u8>| -> Result<Traffic, Errno> {
         let info = attribute(&attributes, INET_DIAG_INFO)?;
         let [sent, received] = [BYTES_ACKED, BYTES_RECEIVED].map(|at| take(info, at));
-        Ok(u64::from_ne_bytes(sent?).saturating_add(u64::from_ne_bytes(received?)))
+        let [arrived, left] = [DATA_SEGS_IN, DATA_SEGS_OUT].map(|at| take(info, at));
+        let [arrived, left] = [u32::from_ne_bytes(arrived?), u32::from_ne_bytes(left?)];
+        Ok(Traffic {
+            bytes: u64::from_ne_bytes(sent?).saturating_add(u64::from_ne_bytes(received?)),
+            segments: u64::from(arrived) + u64::from(left),
+        })
     };
     Ok(answer.map(|(_, attributes)| counts(attributes)).transpose()?)
 }
@@ -76,12 +100,22 @@ pub fn receive_buffer(
     peer: SocketAddr,
     namespace: u64,
 ) -> io::Result<Option<u32>> {
-    let answer = ask(local, peer, namespace, 1 << (INET_DIAG_SKMEMINFO - 1))?;
+    let answer = ask_held(local, peer, namespace, 1 << (INET_DIAG_SKMEMINFO - 1))?;
     let size = |attributes: Vec<u8>| -> Result<u32, Errno> {
         let sizes = attribute(&attributes, INET_DIAG_SKMEMINFO)?;
         take(sizes, RECEIVE_BUFFER).map(u32::from_ne_bytes)
     };
     Ok(answer.map(|(_, attributes)| size(attributes)).transpose()?)
+}
+
+/// As [`ask`], if a process holds the socket.
+fn ask_held(
+    local: SocketAddr,
+    peer: SocketAddr,
+    namespace: u64,
+    extensions: u8,
+) -> io::Result<Option<(DiagSocket, Vec<u8>)>> {
+    Ok(ask(local, peer, namespace, extensions)?.filter(|(socket, _)| socket.inode != 0))
 }
 
 /// The socket of that connection, and the attributes that the kernel adds.
@@ -107,9 +141,7 @@ fn ask(
     match read(answer) {
         Ok((state, addresses, socket)) => {
             // If no such connection exists, the kernel finds the listening socket.
-            let is_it = state != TCP_LISTEN
-                && addresses == mapped(asked, local.is_ipv4())
-                && socket.inode != 0;
+            let is_it = state != TCP_LISTEN && addresses == mapped(asked, local.is_ipv4());
             Ok(is_it.then(|| (socket, answer.get(ATTRIBUTES..).unwrap_or_default().to_vec())))
         }
         Err(Errno::NOENT) => Ok(None),
@@ -267,9 +299,12 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let from = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         assert_eq!(find_other_end(&from), None, "it is not accepted yet");
+        let [local, peer] = [from.local_addr(), from.peer_addr()].map(Result::unwrap);
+        assert!(exists(peer, local, socket::namespace(Fd::from(&from)).unwrap()).unwrap());
         let stranger: SocketAddr = "127.0.0.1:9".parse().unwrap();
         let namespace = socket::namespace(Fd::from(&from)).unwrap();
         assert_eq!(find(listener.local_addr().unwrap(), stranger, namespace).unwrap(), None);
+        assert!(!exists(listener.local_addr().unwrap(), stranger, namespace).unwrap());
         assert!(
             find(stranger, stranger, namespace + 1).is_err(),
             "of another namespace nothing is known"
@@ -285,9 +320,11 @@ mod tests {
         to.write_all(&[2; 500]).unwrap();
         from.read_exact(&mut [0; 500]).unwrap();
         let namespace = socket::namespace(Fd::from(&to)).unwrap();
-        let moved = moved(to.local_addr().unwrap(), to.peer_addr().unwrap(), namespace).unwrap();
+        let [local, peer] = [to.local_addr(), to.peer_addr()].map(Result::unwrap);
+        let moved = traffic(local, peer, namespace).unwrap().unwrap();
         // The kernel may count the first acknowledgement as a byte.
-        assert!(moved.is_some_and(|moved| (1500..=1502).contains(&moved)), "{moved:?}");
+        assert!((1500..=1502).contains(&moved.bytes), "{moved:?}");
+        assert_eq!(moved.segments, 2);
     }
 
     #[test]
