@@ -180,23 +180,30 @@ pub(crate) struct RunArguments {
     pub(crate) command: Vec<OsString>,
 }
 
-/// List the live connections of your accelerated programs
+/// List the live connections of accelerated programs
 ///
-/// Prints an entry for each TCP connection of your processes that have the library loaded. It says
-/// what carries each direction now, how many bytes went by TCP and through shared memory (ring) so
-/// far, and why a connection is not accelerated, which `seekwire reasons` explains. Bytes are
-/// counted once a connection has passed the threshold (SEEKWIRE_THRESHOLD). Until then the entry
-/// has dashes.
+/// Prints an entry for each TCP connection of your processes that have the library loaded; as root,
+/// of the processes of all users, in all containers. It says what carries each direction now, how
+/// many bytes went by TCP and through shared memory (ring) so far, and who holds the connection: the
+/// user, the systemd unit, the container, and the process id there. WHY NOT is the reason why a
+/// connection is not accelerated, which `seekwire reasons` explains, and what the process at the
+/// other end has to do with it. Bytes are counted once a connection has passed the threshold
+/// (SEEKWIRE_THRESHOLD). Until then the entry has dashes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 JSON:
   an array with one object for each connection:
     pid, program    the process; pid is null in a pid namespace not seen here
+    pid_inside      its number in its own pid namespace; null if the same
+    user, uid       the user for whom it acts
+    unit, container the systemd unit and the container, or null
+    directory       where it looks for other processes, as it names that
     local, peer     the ends, as ADDRESS:PORT
     tx, rx          the carrier of the next byte sent and received: tcp, ring
     bytes           {tx_tcp, tx_ring, rx_tcp, rx_ring} so far; null before the
                     threshold
     reason          null, or why a direction is on TCP
+    detail          null, or more about the reason, for people
     link            null, or the link to the machine that has the peer's address
     bytes_per_second
                     {tx, rx} since the last time, with --watch

@@ -132,6 +132,14 @@ pub(crate) fn obstacle(program: &Path, library: &Path) -> Option<Obstacle> {
     None
 }
 
+/// Why no library of this machine could be loaded into a program that runs; None if no reason is
+/// visible in its file.
+pub(crate) fn obstacle_in(running: &Path) -> Option<Obstacle> {
+    let own = read_elf(Path::new("/proc/self/exe"));
+    let privilege = || privilege(running, &running.metadata().ok()?).map(Obstacle::Privileged);
+    elf_obstacle(&read_elf(running)?, own.as_ref()).or_else(privilege)
+}
+
 /// The library that must be loaded before ours when `program` is executed: the runtime of the
 /// sanitizer that it was built with. One that does not come first refuses to start (ASan), or does
 /// not see the calls by which threads synchronise (TSan).

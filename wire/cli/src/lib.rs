@@ -18,7 +18,9 @@ mod arguments;
 mod doctor;
 mod executable;
 mod external_commands;
+mod foreign;
 mod generate;
+mod place;
 mod probe;
 mod proc;
 mod reasons;
@@ -27,6 +29,7 @@ mod run;
 mod status;
 mod summary;
 mod supervise;
+mod tcp_table;
 mod unknown_variables;
 mod vm;
 

@@ -1,37 +1,57 @@
-//! The user's processes and their TCP connections, from /proc (proc(5)).
+//! Processes, from /proc (proc(5)). Those of other users may be hostile: what they can choose is
+//! read up to a limit.
 //!
 //! Processes come and go during a read. A process that has gone is left out.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::unix::ffi::OsStrExt;
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A process of this user.
+use seekwire_endpoint::registry;
+use seekwire_transport::sys::filter;
+
+/// A process of any user.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
-    directory: PathBuf,
+    /// Below /proc.
+    pub(crate) directory: PathBuf,
 }
 
-/// An established (or half-closed) TCP connection of a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TcpConnection {
-    /// The inode of the socket.
-    pub(crate) socket: u64,
-    pub(crate) local: SocketAddr,
-    pub(crate) peer: SocketAddr,
+/// The user, number and filters of a process, from its `status` file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// The user for whom it acts.
+    pub(crate) user: u32,
+    /// Its number in its own pid namespace.
+    pub(crate) inside: u32,
+    /// Number of its system call filters.
+    pub(crate) filters: u32,
 }
 
-/// The processes of the effective user.
-pub(crate) fn own_processes() -> Vec<Process> {
-    let user = rustix::process::geteuid().as_raw();
-    processes(|about| about.uid() == user)
+/// The mappings of a process that concern the library.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mapped {
+    pub(crate) library: bool,
+    /// The file of the registry, by a name that is valid in the mount namespace of the process.
+    pub(crate) registry: Option<PathBuf>,
+}
+
+/// The longest text about a process that is read: of its mappings, or its environment.
+const LONGEST: u64 = 16 << 20;
+
+/// The processes that this user may inspect: root all of them, others their own.
+pub(crate) fn inspectable() -> Vec<Process> {
+    let user = rustix::process::geteuid();
+    processes(|about| user.is_root() || about.uid() == user.as_raw())
+}
+
+/// All processes that /proc shows.
+pub(crate) fn all() -> Vec<Process> {
+    processes(|_| true)
 }
 
 fn processes(is_wanted: impl Fn(&fs::Metadata) -> bool) -> Vec<Process> {
@@ -84,9 +104,13 @@ fn mapping(device: u64, inode: u64, is_it: impl Fn(&[u8]) -> bool) -> Vec<u32> {
         let mut fields = text.split_ascii_whitespace().skip(3);
         (fields.next(), fields.next()) == (Some(&device), Some(&inode))
     };
-    let all = processes(|_| true).into_iter();
+    let all = all().into_iter();
     all.filter(|process| {
-        process.maps().split(|byte| *byte == b'\n').any(|line| has_numbers(line) || is_it(line))
+        process
+            .maps()
+            .unwrap_or_default()
+            .split(|byte| *byte == b'\n')
+            .any(|line| has_numbers(line) || is_it(line))
     })
     .map(|process| process.pid)
     .collect()
@@ -98,25 +122,45 @@ impl Process {
         name_of(self.pid).unwrap_or_default()
     }
 
-    /// Whether libseekwire.so is mapped.
-    pub(crate) fn has_library(&self) -> bool {
-        // After an upgrade the kernel adds " (deleted)".
-        let needle = format!("/{}", seekwire_program::library::FILE_NAME);
-        self.maps().split(|byte| *byte == b'\n').any(|line| contains(line, needle.as_bytes()))
+    /// Its mappings that concern the library; `None` if this user may not see them.
+    pub(crate) fn mapped(&self) -> Option<Mapped> {
+        Some(mapped(&self.maps()?))
     }
 
     /// The lines of its `maps` file, one for each mapping.
-    fn maps(&self) -> Vec<u8> {
-        fs::read(self.directory.join("maps")).unwrap_or_default()
+    fn maps(&self) -> Option<Vec<u8>> {
+        self.read("maps")
+    }
+
+    pub(crate) fn standing(&self) -> Option<Standing> {
+        standing(&String::from_utf8_lossy(&self.read("status")?))
     }
 
     /// The environment that the process was started with, unless it has overwritten it since.
     pub(crate) fn environment(&self) -> Environment {
-        Environment(fs::read(self.directory.join("environ")).unwrap_or_default())
+        Environment(self.read("environ").unwrap_or_default())
+    }
+
+    /// The control groups that it is in.
+    pub(crate) fn control_groups(&self) -> String {
+        String::from_utf8_lossy(&self.read("cgroup").unwrap_or_default()).into_owned()
+    }
+
+    /// Whether it has become another user's since it was started: then the kernel gives its
+    /// directory to root.
+    pub(crate) fn has_changed_user(&self, user: u32) -> bool {
+        fs::metadata(&self.directory).is_ok_and(|about| about.uid() != user)
+    }
+
+    fn read(&self, name: &str) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let file = fs::File::open(self.directory.join(name)).ok()?;
+        file.take(LONGEST).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
     }
 
     /// Inodes of the sockets that are open.
-    fn sockets(&self) -> Vec<u64> {
+    pub(crate) fn sockets(&self) -> Vec<u64> {
         let Ok(entries) = fs::read_dir(self.directory.join("fd")) else {
             return Vec::new();
         };
@@ -133,7 +177,12 @@ impl Process {
     }
 
     pub(crate) fn network_namespace(&self) -> Option<u64> {
-        Some(fs::metadata(self.directory.join("ns/net")).ok()?.ino())
+        self.namespace("net")
+    }
+
+    /// The inode of its namespace of this kind.
+    pub(crate) fn namespace(&self, kind: &str) -> Option<u64> {
+        Some(fs::metadata(self.directory.join("ns").join(kind)).ok()?.ino())
     }
 }
 
@@ -151,79 +200,55 @@ impl Environment {
     }
 }
 
-fn contains(text: &[u8], needle: &[u8]) -> bool {
-    text.windows(needle.len()).any(|window| window == needle)
+/// The library and the registry among the lines of a `maps` file.
+fn mapped(maps: &[u8]) -> Mapped {
+    let (library, registry) = (seekwire_program::library::FILE_NAME, registry::file_name());
+    let mut mapped = Mapped::default();
+    for line in maps.split(|byte| *byte == b'\n') {
+        // Addresses, rights, offset, device and inode have no slash.
+        let Some(at) = line.iter().position(|byte| *byte == b'/') else { continue };
+        let (_, path) = line.split_at(at);
+        // After an upgrade the kernel adds " (deleted)".
+        let path = Path::new(OsStr::from_bytes(path.strip_suffix(b" (deleted)").unwrap_or(path)));
+        match path.file_name() {
+            // Programs that are linked with it have a name with a version.
+            Some(name) if name.as_bytes().starts_with(library.as_bytes()) => mapped.library = true,
+            Some(name) if name == OsStr::new(&registry) => mapped.registry = Some(unescaped(path)),
+            _ => {}
+        }
+    }
+    mapped
 }
 
-/// Looks TCP connections up; reads the tables of each network namespace once, from a process there.
-#[derive(Debug, Default)]
-pub(crate) struct TcpTables {
-    by_namespace: HashMap<u64, HashMap<u64, TcpConnection>>,
-}
-
-impl TcpTables {
-    /// The connections that `process` holds.
-    pub(crate) fn connections(&mut self, process: &Process) -> Vec<TcpConnection> {
-        let Some(namespace) = process.network_namespace() else {
-            return Vec::new();
+/// A path of a `maps` file, in which the kernel writes the end of a line as `\012`.
+fn unescaped(path: &Path) -> PathBuf {
+    let mut bytes = Vec::new();
+    let mut rest = path.as_os_str().as_bytes();
+    while let Some((&byte, next)) = rest.split_first() {
+        let (byte, next) = match rest.strip_prefix(b"\\012") {
+            Some(next) => (b'\n', next),
+            None => (byte, next),
         };
-        let table = match self.by_namespace.entry(namespace) {
-            Entry::Occupied(table) => table.into_mut(),
-            Entry::Vacant(entry) => match read_tables(&process.directory) {
-                Ok(table) => entry.insert(table),
-                // The process has ended; another one may have the tables.
-                Err(_) => return Vec::new(),
-            },
-        };
-        process.sockets().iter().filter_map(|inode| table.get(inode).copied()).collect()
+        bytes.push(byte);
+        rest = next;
     }
+    OsString::from_vec(bytes).into()
 }
 
-fn read_tables(process: &Path) -> io::Result<HashMap<u64, TcpConnection>> {
-    // In this order: without IPv6 there is only the table of IPv4, and with it the process was
-    // there.
-    let v6 = fs::read_to_string(process.join("net/tcp6")).unwrap_or_default();
-    let v4 = fs::read_to_string(process.join("net/tcp"))?;
-    let lines = [&v4, &v6].into_iter().flat_map(|text| text.lines().skip(1));
-    let connections = lines.filter_map(parse_line);
-    Ok(connections.map(|connection| (connection.socket, connection)).collect())
-}
-
-/// One line of /proc/net/tcp or tcp6: `sl local remote state queues timer retransmits uid timeout
-/// inode ...`.
-fn parse_line(line: &str) -> Option<TcpConnection> {
-    // Of include/net/tcp_states.h: the states in which both ends are known and bytes may move.
-    const ESTABLISHED: &str = "01";
-    const FIN_WAIT1: &str = "04";
-    const FIN_WAIT2: &str = "05";
-    const CLOSE_WAIT: &str = "08";
-
-    let mut fields = line.split_ascii_whitespace().skip(1);
-    let local = parse_address(fields.next()?)?;
-    let peer = parse_address(fields.next()?)?;
-    if ![ESTABLISHED, FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT].contains(&fields.next()?) {
-        return None;
-    }
-    let socket = fields.nth(5)?.parse().ok()?;
-    Some(TcpConnection { socket, local, peer })
-}
-
-/// `0100007F:1F90`: the address as hexadecimal words in the machine's byte order, the port as a
-/// number.
-fn parse_address(field: &str) -> Option<SocketAddr> {
-    let (address, port) = field.split_once(':')?;
-    let port = u16::from_str_radix(port, 16).ok()?;
-    let mut bytes = Vec::with_capacity(16);
-    for word in address.as_bytes().chunks(8) {
-        let word = u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()?;
-        bytes.extend_from_slice(&word.to_ne_bytes());
-    }
-    let ip = match bytes.len() {
-        4 => IpAddr::V4(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?)),
-        16 => IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?)),
-        _ => return None,
+fn standing(status: &str) -> Option<Standing> {
+    let number = |key: &str, at: usize| -> Option<u32> {
+        field(status, key)?.split_ascii_whitespace().nth(at)?.parse().ok()
     };
-    Some(SocketAddr::new(ip.to_canonical(), port))
+    let inside = field(status, "NSpid").and_then(|pids| pids.split_ascii_whitespace().last());
+    Some(Standing {
+        // Real, effective, saved, of the file system.
+        user: number("Uid", 1)?,
+        inside: match inside {
+            Some(pid) => pid.parse().ok()?,
+            None => number("Pid", 0)?,
+        },
+        filters: filter::number_in(status),
+    })
 }
 
 /// A number from /proc/meminfo-like text: `Key:  value`.
@@ -232,7 +257,7 @@ pub(crate) fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 }
 
 /// Whether `path` names a file of this user alone, mode 0700.
-pub(crate) fn is_private_directory(path: &Path) -> io::Result<bool> {
+pub(crate) fn is_private_directory(path: &Path) -> std::io::Result<bool> {
     let metadata = fs::symlink_metadata(path)?;
     Ok(metadata.is_dir()
         && metadata.uid() == rustix::process::geteuid().as_raw()
@@ -242,44 +267,6 @@ pub(crate) fn is_private_directory(path: &Path) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{TcpListener, TcpStream};
-
-    #[cfg(target_endian = "little")]
-    #[test]
-    fn lines_of_the_kernel_are_understood() {
-        let v4 = "   1: 0100007F:1F90 0200007F:C350 01 00000000:00000000 00:00000000 00000000  1000 0 4711 1 ff 20 4 30 10 -1";
-        let expected = TcpConnection {
-            socket: 4711,
-            local: "127.0.0.1:8080".parse().unwrap(),
-            peer: "127.0.0.2:50000".parse().unwrap(),
-        };
-        assert_eq!(parse_line(v4), Some(expected));
-
-        let v6 = "   0: 00000000000000000000000001000000:0016 00000000000000000000000001000000:D431 08 0:0 0:0 0 0 0 99 1";
-        let connection = parse_line(v6).unwrap();
-        assert_eq!((connection.socket, connection.local), (99, "[::1]:22".parse().unwrap()));
-    }
-
-    #[cfg(target_endian = "little")]
-    #[test]
-    fn mapped_addresses_are_written_as_ipv4() {
-        let mapped = parse_address("0000000000000000FFFF00000100007F:0050");
-        assert_eq!(mapped, Some("127.0.0.1:80".parse().unwrap()));
-    }
-
-    #[test]
-    fn listening_sockets_and_nonsense_are_left_out() {
-        let listening = "   1: 0100007F:1F90 00000000:0000 0A 0:0 0:0 0 1000 0 4711 1";
-        for line in [
-            "",
-            "a b c d",
-            listening,
-            "1: 0100007F:1F90 0100007F 01",
-            "1: é100007F:1F90 0100007F:1 01",
-        ] {
-            assert_eq!(parse_line(line), None, "{line:?}");
-        }
-    }
 
     #[test]
     fn a_file_that_is_mapped_is_found() {
@@ -292,23 +279,27 @@ mod tests {
     }
 
     #[test]
-    fn own_connections_are_found() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (_server, _) = listener.accept().unwrap();
+    fn the_library_and_the_registry_are_found_in_maps() {
+        let registry = registry::file_name();
+        let maps = format!(
+            "7f00-7f01 r-xp 00000000 08:01 12                         /usr/lib/libseekwire.so (deleted)\n\
+             7f02-7f03 rw-s 00000000 00:19 13                         /run/a b\\012c/{registry}\n\
+             7f04-7f05 rw-p 00000000 00:00 0                          [heap]\n"
+        );
+        let registry = Some(PathBuf::from(format!("/run/a b\nc/{registry}")));
+        assert_eq!(mapped(maps.as_bytes()), Mapped { library: true, registry });
+        let others =
+            b"7f00-7f01 r-xp 0 08:01 12 /usr/lib/libother.so\n1-2 rw-s 0 0:1 1 /x/registry-0\n";
+        assert_eq!(mapped(others), Mapped::default());
+    }
 
-        let pid = std::process::id();
-        let process = own_processes().into_iter().find(|process| process.pid == pid).unwrap();
-        assert!(!process.has_library());
-        let expected = (client.local_addr().unwrap(), client.peer_addr().unwrap());
-        let mut tables = TcpTables::default();
-        // In the same network namespace, and without tables: it ends while it is looked at.
-        let directory = tempfile::tempdir().unwrap();
-        std::os::unix::fs::symlink(process.directory.join("ns"), directory.path().join("ns"))
-            .unwrap();
-        let ending = Process { pid, directory: directory.path().to_owned() };
-        assert_eq!(tables.connections(&ending), []);
-        let mut found = tables.connections(&process).into_iter();
-        assert!(found.any(|connection| (connection.local, connection.peer) == expected));
+    #[test]
+    fn the_standing_of_a_process_is_read() {
+        let status = "Name:\tUid:\nUid:\t0\t33\t33\t33\nPid:\t70\nNSpid:\t70\t7\nSeccomp:\t2\nSeccomp_filters:\t3\n";
+        assert_eq!(standing(status), Some(Standing { user: 33, inside: 7, filters: 3 }));
+        assert_eq!(standing("Name: x\n"), None);
+        let own = all().into_iter().find(|process| process.pid == std::process::id()).unwrap();
+        let user = rustix::process::geteuid().as_raw();
+        assert!(own.standing().is_some_and(|found| found.user == user));
     }
 }

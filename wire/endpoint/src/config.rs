@@ -112,9 +112,15 @@ impl Config {
         Self::of(|name| env::var_os(name))
     }
 
-    /// The settings of a process whose variables `lookup` returns.
+    /// The settings of a process of this user, whose variables `lookup` returns.
     #[must_use]
     pub fn of(lookup: impl Fn(&str) -> Option<OsString>) -> Self {
+        Self::of_user(host::user(), lookup)
+    }
+
+    /// The settings of a process that was started by this user.
+    #[must_use]
+    pub fn of_user(user: u32, lookup: impl Fn(&str) -> Option<OsString>) -> Self {
         let mut read = Reader { lookup, complaints: Vec::new() };
         let spin = read.time("SEEKWIRE_SPIN_US", MAX_SPIN);
         let threshold = read.number("SEEKWIRE_THRESHOLD", MAX_THRESHOLD);
@@ -126,7 +132,7 @@ impl Config {
                 true,
                 false,
             ),
-            dir: read.directory(),
+            dir: read.directory(user),
             log: read.log(),
             stats: read.value("SEEKWIRE_STATS").map(PathBuf::from),
             summary: read.value("SEEKWIRE_SUMMARY").map(PathBuf::from),
@@ -238,7 +244,7 @@ impl<L: Fn(&str) -> Option<OsString>> Reader<L> {
         })
     }
 
-    fn directory(&mut self) -> PathBuf {
+    fn directory(&mut self, user: u32) -> PathBuf {
         if let Some(value) = self.value("SEEKWIRE_DIR") {
             let path = PathBuf::from(&value);
             if path.is_absolute() {
@@ -248,7 +254,7 @@ impl<L: Fn(&str) -> Option<OsString>> Reader<L> {
         }
         match self.value("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute()) {
             Some(runtime) => runtime.join("seekwire"),
-            None => PathBuf::from(format!("/dev/shm/seekwire-{}", host::user())),
+            None => PathBuf::from(format!("/dev/shm/seekwire-{user}")),
         }
     }
 

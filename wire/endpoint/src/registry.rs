@@ -8,63 +8,32 @@
 //!
 //! The table is a file that processes of one user map and write, in a directory of mode 0700. A
 //! process that can write it belongs to that user, who could stop the program outright.
-//!
-//! The first page holds a magic word and, from byte 64 on, one bit per slot that was ever in use,
-//! so that readers need not touch the pages of the others.
-//!
-//! Slot (32 words of 8 bytes): state and pid | token | local address x2 | peer address x2 | ports |
-//! namespace | rendezvous nonce | signal | role, carriers, reason | 4 byte counts | program x4 |
-//! pid namespace | link x4 | ports of the wake channel
+
+mod entry;
+mod layout;
 
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
+pub use self::entry::{RegistryEntry, read};
+pub use self::layout::file_name;
+use self::layout::{
+    ATTRIBUTES, BITMAP, CLAIMED, COUNTS, HEADER, LEN, LINK, LIVE, LOCAL, MAGIC, NAMESPACE, NONCE,
+    PEER, PID_NAMESPACE, PORTS, PROGRAM, SIGNAL, SLOT, SLOTS, STATE, STATES, TOKEN, WAKE_PORTS,
+    WINDOW,
+};
 use crate::fork::patient_lock;
 use crate::rendezvous::{self, rendezvous_path};
 use crate::scarcity;
-use seekwire_protocol::offer::{LAYOUT, SlotRef};
-use seekwire_protocol::{Carrier, Endpoint, FourTuple, Reason, Role};
+use seekwire_protocol::offer::SlotRef;
+use seekwire_protocol::{Carrier, FourTuple, Reason, Role};
 use seekwire_transport::mem::Common;
 use seekwire_transport::sys::{file, host, thread, unix};
-
-/// Slots in the table.
-const SLOTS: u32 = 16384;
-const SLOT: usize = 256;
-const HEADER: usize = 4096;
-const BITMAP: usize = 64;
-const LEN: usize = HEADER + SLOTS as usize * SLOT;
-/// How far from its home slot an entry may lie.
-const WINDOW: u32 = 32;
-const MAGIC: u64 = u64::from_le_bytes(*b"SKWREG\0\0") | (LAYOUT as u64) << 48;
-
-// Words of a slot.
-const STATE: usize = 0;
-const TOKEN: usize = 1;
-const LOCAL: usize = 2;
-const PEER: usize = 4;
-const PORTS: usize = 6;
-const NAMESPACE: usize = 7;
-const NONCE: usize = 8;
-const SIGNAL: usize = 9;
-const ATTRIBUTES: usize = 10;
-const COUNTS: usize = 11;
-const PROGRAM: usize = 15;
-const PID_NAMESPACE: usize = 19;
-const LINK: usize = 20;
-const WAKE_PORTS: usize = 24;
-
-/// State of a slot, in the low half of its first word; the high half is the process. While the slot
-/// is claimed, the bits between hold the first bits of the rendezvous nonce, since the slot's word
-/// for it may not be written yet.
-const CLAIMED: u64 = 1;
-const LIVE: u64 = 2;
-const STATES: u64 = 3;
 
 /// The table, mapped.
 #[derive(Debug)]
@@ -112,55 +81,11 @@ impl OpenError {
     }
 }
 
-/// One connection as `seekwire status` shows it.
-#[derive(Clone, Debug)]
-pub struct RegistryEntry {
-    /// The process that holds this end, as its own pid namespace numbers it.
-    pub pid: u32,
-    /// True if that is another namespace than the caller's.
-    pub is_elsewhere: bool,
-    /// The name of its program, at most 31 bytes.
-    pub program: String,
-    /// The role of this end.
-    pub role: Role,
-    /// This end's address.
-    pub local: SocketAddr,
-    /// The other end's address.
-    pub peer: SocketAddr,
-    /// The carrier of its sends.
-    pub tx: Carrier,
-    /// The carrier of its receives.
-    pub rx: Carrier,
-    /// Bytes sent by TCP.
-    pub tx_tcp: u64,
-    /// Bytes sent on the ring.
-    pub tx_ring: u64,
-    /// Bytes received by TCP.
-    pub rx_tcp: u64,
-    /// Bytes received from the ring.
-    pub rx_ring: u64,
-    /// Why it is not, or no longer, on the ring.
-    pub reason: Option<Reason>,
-    /// The link to the machine that has the peer's address.
-    pub link: Option<String>,
-    /// The ports of the wake channel to the other machine, this end's first: a connection of the
-    /// library's own between the same addresses.
-    pub wake_ports: Option<(u16, u16)>,
-    /// Whether the process still exists.
-    pub alive: bool,
-}
-
 /// The process to send an offer to.
 #[derive(Clone, Debug)]
 pub(crate) struct Holder {
     pub(crate) slot: SlotRef,
     pub(crate) rendezvous: PathBuf,
-}
-
-/// Builds with another layout use another file: their connections do not find each other, and
-/// neither disturbs the other.
-fn file_name() -> String {
-    format!("registry-{LAYOUT}")
 }
 
 /// The state of a slot into which this process is entering a connection.
@@ -289,58 +214,12 @@ impl Registry {
 
     fn entry(&self, index: u32) -> Option<RegistryEntry> {
         let state = self.word(index, STATE).load(Ordering::Acquire);
-        if state & 0xffff_ffff != LIVE {
-            return None;
-        }
-        let pid = (state >> 32) as u32;
-        let tuple = self.tuple(index);
-        let attributes = self.load(index, ATTRIBUTES);
-        let count = |n| self.load(index, COUNTS + n);
-        let name = |at: usize| {
-            let bytes = (at..at + 4).flat_map(|word| self.load(index, word).to_le_bytes());
-            let name: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
-            String::from_utf8_lossy(&name).into_owned()
-        };
-        let namespace = self.load(index, PID_NAMESPACE);
-        // None: an entry of an earlier build, or a process without /proc.
-        let is_elsewhere = namespace != 0 && pid_namespace().is_some_and(|own| own != namespace);
-        let alive = match is_elsewhere {
-            true => self.is_stale(index).is_none(),
-            false => thread::process_is_alive(pid),
-        };
-        Some(RegistryEntry {
-            pid,
-            is_elsewhere,
-            program: name(PROGRAM),
-            role: Role::from_code(attributes & 0xff),
-            local: tuple.local.into(),
-            peer: tuple.peer.into(),
-            tx: Carrier::from_code(attributes >> 8 & 0xff),
-            rx: Carrier::from_code(attributes >> 16 & 0xff),
-            tx_tcp: count(0),
-            tx_ring: count(1),
-            rx_tcp: count(2),
-            rx_ring: count(3),
-            reason: Reason::from_code(attributes >> 24 & 0xff),
-            link: Some(name(LINK)).filter(|name| !name.is_empty()),
-            wake_ports: match self.load(index, WAKE_PORTS) {
-                0 => None,
-                ports => Some(((ports >> 16) as u16, ports as u16)),
-            },
-            alive,
-        })
+        let word = |word| if word == STATE { state } else { self.load(index, word) };
+        RegistryEntry::of(&std::array::from_fn(word))
     }
 
     fn tuple(&self, index: u32) -> FourTuple {
-        let address = |word| {
-            u128::from(self.load(index, word)) << 64 | u128::from(self.load(index, word + 1))
-        };
-        let ports = self.load(index, PORTS);
-        FourTuple {
-            local: Endpoint::from_parts(address(LOCAL), (ports >> 16) as u16),
-            peer: Endpoint::from_parts(address(PEER), ports as u16),
-            namespace: self.load(index, NAMESPACE),
-        }
+        entry::tuple(|word| self.load(index, word))
     }
 
     fn window(tuple: &FourTuple) -> impl Iterator<Item = u32> + use<> {

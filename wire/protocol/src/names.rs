@@ -137,12 +137,18 @@ reasons! {
     UnseenWait = 26 => "waited for outside the C library",
     /// The socket at the other end is another user's.
     OtherUser = 27 => "other user",
+    /// The socket at the other end is in another network namespace of this host.
+    OtherNamespace = 28 => "other network namespace",
     /// The socket at the other end is not in this network namespace, and neither is its address.
     Elsewhere = 29 => "other machine or namespace",
     /// This socket is not of the network namespace about which the process can ask the kernel.
     NamespaceUnproven = 30 => "namespace not proved",
     /// The addresses that the two ends see differ.
     Translated = 31 => "NAT between the ends",
+    /// The process at the other end has not loaded the library.
+    WithoutLibrary = 32 => "peer without the library",
+    /// The process at the other end has the library, but system call filters keep it off.
+    PeerFiltered = 33 => "peer filtered",
     /// The kernel has no sock_diag for TCP.
     NoDiag = 34 => "no tcp_diag",
     /// The process sees no /proc.

@@ -50,3 +50,4 @@ mod units;
 mod uvloop;
 mod virtual_machines;
 mod web;
+mod whole_machine;

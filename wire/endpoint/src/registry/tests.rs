@@ -1,3 +1,5 @@
+use std::net::SocketAddr;
+
 use super::*;
 
 fn tuple(port: u16) -> FourTuple {
@@ -34,7 +36,12 @@ fn an_acceptor_is_found_by_its_own_view_and_gone_when_dropped() {
         (entry.tx, entry.rx, entry.reason),
         (Carrier::Ring, Carrier::Tcp, Some(Reason::Exec))
     );
-    assert!(entry.alive && entry.pid == std::process::id() && !entry.program.is_empty());
+    assert!(entry.pid == std::process::id() && !entry.program.is_empty());
+    // The same without a mapping.
+    let read = read(&fs::File::open(dir.path().join("r").join(file_name())).unwrap()).unwrap();
+    let texts = |entries: &[RegistryEntry]| entries.iter().map(|it| format!("{it:?}")).collect();
+    let [read, mapped]: [Vec<String>; 2] = [texts(&read), texts(&registry.entries())];
+    assert_eq!((read.len(), read), (2, mapped));
     drop((slot, connected));
     assert!(registry.find_acceptor(&tuple(9)).is_none());
     assert!(registry.entries().is_empty());
@@ -148,5 +155,27 @@ fn slots_in_a_state_that_nobody_writes_are_free() {
     for junk in [4, 3, 6, 1 << 32] {
         (0..SLOTS).for_each(|index| registry.store(index, STATE, junk));
         assert!(registry.enter(&tuple(9), Role::Accepted, 5).is_some(), "{junk}");
+    }
+}
+
+#[test]
+fn a_file_of_another_user_is_read_whatever_it_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r");
+    let read_file = || read(&fs::File::open(&path).unwrap());
+    for short in [&b""[..], b"SKWREG", &MAGIC.to_ne_bytes()] {
+        fs::write(&path, short).unwrap();
+        assert!(read_file().is_err(), "{short:?}");
+    }
+    for byte in [0, 1, 2, 255] {
+        let mut bytes = vec![byte; LEN];
+        bytes[..8].copy_from_slice(&MAGIC.to_ne_bytes());
+        fs::write(&path, &bytes).unwrap();
+        assert!(read_file().is_ok_and(|entries| entries.len() <= SLOTS as usize), "{byte}");
+        // Truncated while it is read, and longer than expected.
+        fs::write(&path, &bytes[..LEN / 2]).unwrap();
+        assert_eq!(read_file().is_ok(), byte == 0, "{byte}");
+        fs::File::options().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+        assert!(read_file().is_ok(), "{byte}");
     }
 }

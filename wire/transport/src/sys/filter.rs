@@ -21,7 +21,7 @@ use crate::Errno;
 /// Makes no call that the dynamic linker has not made.
 #[must_use]
 pub fn installed() -> Option<u32> {
-    read_status().ok().map(|status| number_of(&String::from_utf8_lossy(&status)))
+    read_status().ok().map(|status| number_in(&String::from_utf8_lossy(&status)))
 }
 
 fn read_status() -> Result<Vec<u8>, Errno> {
@@ -37,7 +37,9 @@ fn read_status() -> Result<Vec<u8>, Errno> {
     }
 }
 
-fn number_of(status: &str) -> u32 {
+/// As [`installed`], for the process with this `status` file.
+#[must_use]
+pub fn number_in(status: &str) -> u32 {
     let field = |name: &str| {
         status.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().parse())
     };
@@ -520,11 +522,11 @@ mod tests {
 
     #[test]
     fn the_number_of_filters_is_read_and_what_is_not_understood_counts_as_many() {
-        assert_eq!(number_of("Name:\tx\n"), 0);
-        assert_eq!(number_of("Seccomp:\t0\nSeccomp_filters:\t0\n"), 0);
-        assert_eq!(number_of("Seccomp:\t2\nSeccomp_filters:\t3\n"), 3);
-        assert_eq!(number_of("Seccomp:\t2\n"), 1);
-        assert_eq!(number_of("Seccomp:\t1\n"), u32::MAX);
-        assert_eq!(number_of("Seccomp:\tx\n"), u32::MAX);
+        assert_eq!(number_in("Name:\tx\n"), 0);
+        assert_eq!(number_in("Seccomp:\t0\nSeccomp_filters:\t0\n"), 0);
+        assert_eq!(number_in("Seccomp:\t2\nSeccomp_filters:\t3\n"), 3);
+        assert_eq!(number_in("Seccomp:\t2\n"), 1);
+        assert_eq!(number_in("Seccomp:\t1\n"), u32::MAX);
+        assert_eq!(number_in("Seccomp:\tx\n"), u32::MAX);
     }
 }
