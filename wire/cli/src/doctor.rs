@@ -25,6 +25,7 @@ use seekwire_transport::sys::signal::without_signals;
 use seekwire_transport::sys::{Fd, diag, host, limit, proof, unix};
 
 use self::finding::{Finding, Verdict};
+use crate::place::{Place, user_name};
 use crate::registry::{self, Unusable};
 use crate::{arguments, executable, probe, proc, status, unknown_variables};
 
@@ -35,6 +36,7 @@ pub(crate) fn doctor(options: &arguments::DoctorArguments) -> Result<ExitCode> {
         kernel(),
         sealed_memory(),
         event_descriptors(),
+        user(),
         namespaces(),
         proving(),
         settings(),
@@ -154,6 +156,11 @@ fn event_descriptors() -> Finding {
     }
 }
 
+fn user() -> Finding {
+    let name = user_name(host::user());
+    Finding::ok("user", format!("{name}; connections to other users stay on TCP"))
+}
+
 fn namespaces() -> Finding {
     const CHECK: &str = "network namespace";
     let attempt = || -> io::Result<u64> {
@@ -175,14 +182,14 @@ fn namespaces() -> Finding {
 
 fn proving() -> Finding {
     const CHECK: &str = "proof of connections";
+    const NO_DIAG: &str = "the kernel does not find TCP connections by sock_diag";
     let attempt = || -> io::Result<bool> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let end = TcpStream::connect(listener.local_addr()?)?;
         let (other, _) = listener.accept()?;
         let namespace = seekwire_transport::sys::socket::namespace(Fd::from(&end))?;
-        let Some(socket) = diag::find(other.local_addr()?, other.peer_addr()?, namespace)? else {
-            return Ok(false);
-        };
+        let found = diag::find(other.local_addr()?, other.peer_addr()?, namespace)?;
+        let socket = found.ok_or_else(|| io::Error::other(NO_DIAG))?;
         let (channel, far) = unix::Channel::pair()?;
         unix::Channel::from_peer(far).send(b"who am I", &[proof::of(Fd::from(&other))?.as_fd()])?;
         let delivery = channel.receive(&mut [0; 8])?;
@@ -204,6 +211,11 @@ fn proving() -> Finding {
             CHECK,
             error.to_string(),
             "raise the limit on open files (ulimit -n, LimitNOFILE=)",
+        ),
+        Err(error) if error.to_string() == NO_DIAG => Finding::fail(
+            CHECK,
+            NO_DIAG,
+            "connections stay on TCP: load the module tcp_diag (modprobe tcp_diag)",
         ),
         Err(error) => Finding::fail(CHECK, error.to_string(), ADVICE),
     }
@@ -233,6 +245,10 @@ fn settings() -> Finding {
 fn directory(path: &Path) -> Finding {
     const CHECK: &str = "registry directory";
     match registry::look_at(path) {
+        Ok(true) if path.starts_with("/dev/shm") && is_in_container() => Finding::ok(
+            CHECK,
+            format!("{}; other containers have another /dev/shm", path.display()),
+        ),
         Ok(true) => Finding::ok(CHECK, path.display().to_string()),
         Ok(false) => {
             Finding::ok(CHECK, format!("{}; the first program creates it", path.display()))
@@ -344,6 +360,10 @@ fn preloads() -> Finding {
     }
 }
 
+fn is_in_container() -> bool {
+    Path::new("/.dockerenv").exists() || Path::new("/run/.containerenv").exists()
+}
+
 fn containment() -> Finding {
     const CHECK: &str = "containment";
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -351,11 +371,14 @@ fn containment() -> Finding {
     if proc::field(&status, "TracerPid").is_some_and(|pid| pid != "0") {
         found.push("traced by a debugger: works, but slowly");
     }
-    if Path::new("/.dockerenv").exists() || Path::new("/run/.containerenv").exists() {
+    if is_in_container() {
         found.push(
             "in a container: programs must share the network namespace, the user and SEEKWIRE_DIR",
         );
     }
+    let place = Place::of(&fs::read_to_string("/proc/self/cgroup").unwrap_or_default());
+    let unit = place.unit.map(|unit| format!("in the systemd unit {}", table::printable(&unit)));
+    found.extend(unit.as_deref());
     let Some(filters) = filter::installed() else {
         found.push(
             "/proc/self/status cannot be read, so nobody knows whether system calls are filtered",
