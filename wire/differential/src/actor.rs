@@ -177,15 +177,10 @@ fn transfer(order: &CallOrder) -> CallResult {
             plain((sent as i64, failed))
         }
         Call::Sendfile { length, .. } => {
-            let (file, _) = sys::memfd();
-            message::send(
-                file as i32,
-                &payload(order.step, *length),
-                0,
-                crate::program::SendWay::Write,
-            );
-            let done = sys::sendfile(fd, file as i32, *length);
-            sys::close(file as i32, crate::program::CloseWay::Libc);
+            let file = sys::aside(sys::memfd().0 as i32);
+            message::send(file, &payload(order.step, *length), 0, crate::program::SendWay::Write);
+            let done = sys::sendfile(fd, file, *length);
+            sys::close(file, crate::program::CloseWay::Libc);
             plain(done)
         }
         Call::SpliceTo { length, .. } => through_pipe(|read, write| {
@@ -255,7 +250,7 @@ fn seek_on_tcp(fd: i32, room: &mut [u8], flags: i32) -> SyscallResult {
 }
 
 fn through_pipe(work: impl FnOnce(i32, i32) -> CallResult) -> CallResult {
-    let (_, [read, write]) = sys::pipe();
+    let [read, write] = sys::pipe().1.map(sys::aside);
     let answer = work(read, write);
     sys::close(read, crate::program::CloseWay::Libc);
     sys::close(write, crate::program::CloseWay::Libc);

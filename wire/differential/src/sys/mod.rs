@@ -174,6 +174,16 @@ pub(crate) fn memfd() -> SyscallResult {
     outcome(|| unsafe { libc::memfd_create(c"program".as_ptr(), 0) }.into())
 }
 
+/// The same file under a number that no slot has had. Otherwise a call on a slot that was closed
+/// could mean this file.
+pub(crate) fn aside(fd: i32) -> i32 {
+    const ABOVE: i32 = 500;
+    // SAFETY: no memory is passed.
+    let (moved, _) = outcome(|| unsafe { libc::fcntl(fd, libc::F_DUPFD, ABOVE) }.into());
+    close(fd, CloseWay::Libc);
+    moved as i32
+}
+
 /// Kind of the file and, of a regular one, its size.
 pub(crate) fn fstat(fd: i32) -> (SyscallResult, i64, i64) {
     // SAFETY: stat is integers only, for which zero is valid.
