@@ -305,9 +305,6 @@ Pipeline files:
   idempotent   true: the filter sends the same for the same block in any copy,
                and nothing at the end of a unit; so the work of a lost process
                can be repeated
-  hedge        for an idempotent filter: percentage of blocks that may be
-               hedged. A block that a copy has had for unusually long also goes
-               to an idle copy in any process, and the first result counts
 
   A size is a number of bytes, or a string such as \"64KiB\" or \"8M\"; a time is
   a number of seconds, or a string such as \"40ms\" or \"2min\".

@@ -243,8 +243,6 @@ impl Pipeline {
         let placement = Placement::take(&mut options)?;
         let idempotent_at = options.location("idempotent");
         let is_idempotent = options.boolean("idempotent")?;
-        let hedge_at = options.location("hedge");
-        let hedge = options.number("hedge")?;
         let on_error_at = options.location("on_error");
         let rejects = options.on_error()?;
         let BuiltFilter {
@@ -320,11 +318,6 @@ impl Pipeline {
         if is_idempotent {
             let declared = self.graph.idempotent(&line.name);
             declared.map_err(|error| (idempotent_at, error.to_string()))?;
-        }
-        if let Some(percent) = hedge {
-            let percent = u32::try_from(percent).unwrap_or(u32::MAX);
-            let hedged = self.graph.hedge(&line.name, percent);
-            hedged.map_err(|error| (hedge_at, error.to_string()))?;
         }
         self.filters.push(line);
         Ok(())

@@ -184,8 +184,6 @@ mod tests {
             limit: 1,
             block: None,
             copies: Vec::new(),
-            hedged: 0,
-            hedges_won: 0,
         }
     }
 

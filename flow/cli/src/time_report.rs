@@ -184,8 +184,6 @@ mod tests {
             limit: 1,
             block: None,
             copies: Vec::new(),
-            hedged: 0,
-            hedges_won: 0,
         };
         for copies in [&copies[..1], &copies[1..]] {
             let text = table(copies, std::slice::from_ref(&stream), Duration::ZERO);

@@ -213,7 +213,7 @@ fn the_pipelines_in_the_documents_can_run() {
     let page = fs::read_to_string(page).unwrap();
     let examples = page.split("```toml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0);
     let examples: Vec<&str> = examples.collect();
-    assert_eq!(examples.len(), 6);
+    assert_eq!(examples.len(), 5);
     for example in &examples {
         let directory = write_pipeline("copy.toml", example);
         let output = flow(directory.path(), &["check", "copy.toml"]);

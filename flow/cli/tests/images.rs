@@ -265,9 +265,10 @@ fn options_that_mean_nothing_are_refused() {
 fn the_pipeline_in_the_documents_makes_thumbnails() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/pipelines.md");
     let page = fs::read_to_string(page).unwrap();
-    let example =
-        page.split("```toml\n").skip(1).find(|rest| rest.contains("scale-image")).unwrap();
-    let directory = write_pipeline("thumbnails.toml", example.split_once("```").unwrap().0);
+    let mut examples =
+        page.split("```toml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0);
+    let example = examples.find(|example| example.contains("scale-image")).unwrap();
+    let directory = write_pipeline("thumbnails.toml", example);
     fs::create_dir(directory.path().join("thumbnails")).unwrap();
     let photo = halves(640, 480, [[200, 100, 0], [0, 100, 200]]);
     fs::write(directory.path().join("beach.png"), encoded(photo.clone(), ImageFormat::Png))

@@ -17,7 +17,6 @@
 //!   dealing             which copy gets the next block
 //!   window              how many blocks a copy elsewhere gets ahead
 //!   cut, size_*, fit    how large blocks are
-//!   hedging             when a block also goes to a second copy
 //!   guarantee           what is promised for units, and whether it is kept
 //! memory    the bytes of blocks
 //!   ledger              how many there are; how a thread waits for room
@@ -37,7 +36,6 @@
 //!   local_streams       what this process has of them
 //!   running             threads; units of work that are submitted
 //!   copy, output        a thread that calls a filter, and what this sends
-//!   straggler_monitor   a thread that looks after copies that may be late
 //!   expiry              ends units that are no longer wanted
 //! ```
 //!
@@ -51,7 +49,7 @@
 //!    (`owned`, by `dealing`).
 //! 4. A copy in this process takes it, in a `batch`. For one elsewhere, `remote_copy` notes what it
 //!    has, within its `window`, and `consumer` keeps it there until the copy takes it.
-//! 5. If that copy is slow, the block is recalled, or also given to a second copy (`hedges`).
+//! 5. If that copy is slow and has not begun the block, the block is recalled.
 //! 6. The filter drops the block. Its room goes back to the `ledger`, and its `receipt` notifies the
 //!    process that it came from.
 //!
@@ -105,7 +103,6 @@ pub use policy::copy_state::{CopyState, Deal};
 pub use policy::cut::Cut;
 pub use policy::dealing::DealingPolicy;
 pub use policy::guarantee::{Guarantee, GuaranteeReport};
-pub use policy::hedging::Hedge;
 pub use policy::priority::UnitId;
 pub use policy::size_bounds::SizeBounds;
 pub use policy::size_tuner::{SizeDecision, SizeReason};

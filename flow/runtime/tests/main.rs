@@ -7,8 +7,6 @@ mod cluster;
 mod errors;
 mod examples;
 mod guarantee;
-mod hedging;
-mod order;
 mod pipelines;
 mod random_cluster;
 mod recall;

@@ -62,8 +62,6 @@ struct Pass {
     fails: bool,
     keeps: bool,
     is_split: bool,
-    /// True if it now and then takes so long that another copy also gets the block.
-    is_late: bool,
 }
 
 impl Filter for Pass {
@@ -89,9 +87,6 @@ impl Filter for Pass {
         }
         if self.random.below(4) == 0 {
             thread::yield_now();
-        }
-        if self.is_late && self.random.below(60) == 0 {
-            thread::sleep(Duration::from_millis(3));
         }
         if !self.is_split {
             return out.send(0, bytes);
@@ -179,17 +174,13 @@ fn plan(seed: u64) -> Plan {
             let steps = random.below(4);
             for step in 0..=steps {
                 let is_idempotent = random.below(2) == 0;
-                let is_hedged = is_idempotent && step < steps && random.below(2) == 0;
                 let options = StreamOptions {
                     is_ordered,
-                    policy: match random.one(&[
+                    policy: random.one(&[
                         DealingPolicy::Adaptive,
                         DealingPolicy::Demand,
                         DealingPolicy::RoundRobin,
-                    ]) {
-                        _ if is_hedged => DealingPolicy::Adaptive,
-                        policy => policy,
-                    },
+                    ]),
                     cut: match random.one(&[0, 0, 24, 80, 1]) {
                         0 => Cut::Whole,
                         // Automatic cuts are not always the same.
@@ -212,19 +203,14 @@ fn plan(seed: u64) -> Plan {
                     fails,
                     keeps,
                     is_split,
-                    is_late: is_hedged,
                 };
                 graph.filter(&name, 1, Ports::step(), make).unwrap();
-                // Wherever they are, they hedge each other.
-                let copies = if is_hedged { 3 } else { 1 + random.below(4) };
+                let copies = 1 + random.below(4);
                 let placed = ranks(&mut random, copies);
                 graph.place(&name, &placed).unwrap();
                 is_repeated = is_idempotent;
                 if is_idempotent {
                     graph.idempotent(&name).unwrap();
-                }
-                if is_hedged {
-                    graph.hedge(&name, 100).unwrap();
                 }
                 graph.connect(&before, &name, options).unwrap();
                 before = name;

@@ -43,23 +43,11 @@ pub(crate) fn text(status: &Status) -> String {
             text.sample(name, &labels, of(copy) as f64);
         }
     }
-    let streams: [(&str, &str, &str, Count<StreamStatus>); 7] = [
+    let streams: [(&str, &str, &str, Count<StreamStatus>); 5] = [
         ("stream_blocks_total", "counter", "Blocks sent to a stream.", |stream| stream.blocks),
         ("stream_bytes_total", "counter", "Bytes of these.", |stream| stream.bytes),
         ("stream_held_bytes", "gauge", "Bytes that a stream holds.", |stream| stream.held_bytes),
         ("stream_peak_bytes", "gauge", "The most it has held.", |stream| stream.peak_bytes),
-        (
-            "stream_hedged_blocks_total",
-            "counter",
-            "Blocks also given to a second copy because the first was late.",
-            |stream| stream.hedged,
-        ),
-        (
-            "stream_hedges_won_total",
-            "counter",
-            "Blocks of these that the second copy finished first.",
-            |stream| stream.hedges_won,
-        ),
         ("stream_limit_bytes", "gauge", "The most it may hold.", |stream| stream.limit_bytes),
     ];
     for (name, kind, about, of) in streams {

@@ -63,9 +63,6 @@ pub(crate) struct StreamStatus {
     pub(crate) bytes: u64,
     pub(crate) held_bytes: u64,
     pub(crate) peak_bytes: u64,
-    /// Blocks that were also given to a second copy, and those of them that it finished first.
-    pub(crate) hedged: u64,
-    pub(crate) hedges_won: u64,
     pub(crate) limit_bytes: u64,
     /// For a stream that chooses the size of its blocks.
     #[serde(default)]
@@ -133,8 +130,6 @@ impl From<&StreamReport> for StreamStatus {
             bytes: stream.bytes,
             held_bytes: stream.held as u64,
             peak_bytes: stream.peak as u64,
-            hedged: stream.hedged,
-            hedges_won: stream.hedges_won,
             limit_bytes: stream.limit as u64,
             block: stream.block.clone(),
             copies: stream.copies.clone(),

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use seekwire_flow::{Deal, Graph, Hedge, Observer, SizeDecision, Span};
+use seekwire_flow::{Deal, Graph, Observer, SizeDecision, Span};
 use serde_json::json;
 
 use crate::builtin::file_uses;
@@ -266,24 +266,6 @@ impl Observer for Trace {
              \"args\":{{\"stream\":{stream},\"unit\":{unit},\"sequence\":{sequence},\
              \"blocks\":{blocks},\"copy\":{copy},\"backlog\":{backlog},\
              \"outstanding, service and way in ns\":{copies}}}}}"
-        );
-        self.write_if_full(&mut state);
-    }
-
-    fn hedged(&self, stream: usize, hedge: &Hedge, at: Instant) {
-        let mut state = self.state();
-        if state.file.is_none() {
-            return;
-        }
-        let Hedge { unit, sequence, from, to, waited, usual, blocks, hedges } = hedge;
-        let (waited, usual) = (waited.as_nanos(), usual.as_nanos());
-        let (stream, at) = (&self.streams[stream], self.time(at));
-        let _ = write!(
-            state.buffer,
-            ",\n{{\"ph\":\"i\",\"s\":\"p\",\"pid\":1,\"tid\":0,\"ts\":{at},\"name\":\"hedge\",\
-             \"args\":{{\"stream\":{stream},\"unit\":{unit},\"sequence\":{sequence},\
-             \"from\":{from},\"to\":{to},\"waited in ns\":{waited},\"usual in ns\":{usual},\
-             \"blocks\":{blocks},\"hedges\":{hedges}}}}}"
         );
         self.write_if_full(&mut state);
     }

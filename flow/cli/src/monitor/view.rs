@@ -130,7 +130,6 @@ fn table_of_streams(before: &Status, now: &Status, seconds: f64) -> String {
         ("block", Align::Right),
         ("held", Align::Right),
         ("limit", Align::Right),
-        ("hedged", Align::Right),
     ];
     let previous: HashMap<&str, &StreamStatus> =
         before.streams.iter().map(|stream| (stream.stream.as_str(), stream)).collect();
@@ -144,7 +143,6 @@ fn table_of_streams(before: &Status, now: &Status, seconds: f64) -> String {
             stream.block.as_ref().map_or_else(|| "-".to_owned(), |block| block.size.to_string()),
             table::bytes(stream.held_bytes),
             table::bytes(stream.limit_bytes),
-            stream.hedged.to_string(),
         ]
     };
     table::layout(&columns, &now.streams.iter().map(row).collect::<Vec<_>>())
@@ -218,7 +216,7 @@ mod tests {
         assert_eq!(lines[1], "No filter is busy most of the time; slow is busiest, with 25 %.");
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(words(lines[4]), "slow 0 25 % 75 % 0 % 5.0 10 KiB");
-        assert_eq!(words(lines[7]), "read.out -> slow.in 5.0 0 B - 4.0 KiB 1.0 MiB 0");
+        assert_eq!(words(lines[7]), "read.out -> slow.in 5.0 0 B - 4.0 KiB 1.0 MiB");
     }
 
     #[test]

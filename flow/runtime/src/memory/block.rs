@@ -2,14 +2,13 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::memory::deferred_release;
-use crate::memory::ledger::{Charge, Ledger};
+use crate::memory::ledger::Ledger;
 use crate::memory::origin::Origin;
-use crate::memory::receipt::{Receipt, Share};
+use crate::memory::receipt::Receipt;
 use crate::policy::priority::UnitId;
 
 /// Bytes on their way from one filter to the next, shared and not copied.
@@ -25,7 +24,7 @@ pub struct Block {
     ledger: &'static Ledger,
     /// Bytes returned to the ledger when the block is dropped.
     held: usize,
-    /// Set for a block from another process, and for one that several copies have.
+    /// Set for a block from another process.
     receipt: Option<Box<Receipt>>,
 }
 
@@ -39,18 +38,6 @@ impl Block {
     /// Takes the bytes out of the block, which still occupies its share of the limit.
     pub(crate) fn take_bytes(&mut self) -> Bytes {
         std::mem::take(&mut self.bytes)
-    }
-
-    /// Shares the block's room with other copies that also have it: it is returned when the last
-    /// one is done.
-    pub(crate) fn share(&mut self) -> Arc<Share> {
-        if let Some(Receipt::Shared { share }) = self.receipt.as_deref() {
-            return Arc::clone(share);
-        }
-        let charge = Charge::new(self.ledger, std::mem::take(&mut self.held));
-        let share = Arc::new(Share::new(charge, self.receipt.take(), self.origin.clone()));
-        self.receipt = Some(Box::new(Receipt::Shared { share: Arc::clone(&share) }));
-        share
     }
 
     /// Turns it back into a queued block, which no copy has.
@@ -116,13 +103,6 @@ impl Queued {
     /// A block of this process.
     pub(crate) fn new(bytes: Bytes, held: usize) -> Self {
         Self { bytes, origin: None, sequence: 0, held, receipt: None }
-    }
-
-    /// A block that several copies have.
-    pub(crate) fn shared(bytes: Bytes, sequence: u64, share: Arc<Share>) -> Self {
-        let origin = share.origin.clone();
-        let receipt = Some(Box::new(Receipt::Shared { share }));
-        Self { bytes, origin, sequence, held: 0, receipt }
     }
 }
 

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::memory::ledger::{Charge, Ledger};
-use crate::memory::origin::Origin;
+use crate::memory::ledger::Ledger;
 use crate::policy::priority::UnitId;
 
 /// A process whose copies send to a stream here.
@@ -25,8 +24,6 @@ pub(crate) enum Receipt {
     Room { sender: Arc<dyn Sender>, bytes: usize, ledger: &'static Ledger },
     /// The owner that has dealt it to this copy learns that its memory is free.
     Memory { owner: Arc<dyn Owner>, copy: u16, unit: UnitId, sequence: u64, is_begun: bool },
-    /// Several copies share the block and its room until all of them are done.
-    Shared { share: Arc<Share> },
 }
 
 impl Drop for Receipt {
@@ -39,8 +36,6 @@ impl Drop for Receipt {
             Self::Memory { owner, copy, unit, sequence, is_begun } => {
                 owner.dropped(*copy, *unit, *sequence, *is_begun);
             }
-            // The last of them releases it.
-            Self::Shared { .. } => {}
         }
     }
 }
@@ -48,22 +43,5 @@ impl Drop for Receipt {
 impl fmt::Debug for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Receipt")
-    }
-}
-
-/// The room of a block that several copies have, and the origin of the block.
-pub(crate) struct Share {
-    _charge: Charge,
-    _receipt: Option<Box<Receipt>>,
-    pub(crate) origin: Option<Origin>,
-}
-
-impl Share {
-    pub(crate) fn new(
-        charge: Charge,
-        receipt: Option<Box<Receipt>>,
-        origin: Option<Origin>,
-    ) -> Self {
-        Self { _charge: charge, _receipt: receipt, origin }
     }
 }

@@ -56,20 +56,6 @@ impl DealingPolicy {
         }
     }
 
-    /// Whether a block can also be given to a second copy ([`Graph::hedge`](crate::Graph::hedge)).
-    /// That takes late binding: otherwise a block that a copy is late with looks the same as one
-    /// that waits for a slow copy.
-    #[must_use]
-    pub const fn can_hedge(self) -> bool {
-        self.binds_late()
-    }
-
-    /// Whether blocks that were sent ahead to a copy elsewhere may be called back for one that is
-    /// idle. If blocks are dealt at once, they stay where they were dealt.
-    pub(crate) const fn can_recall(self) -> bool {
-        self.binds_late()
-    }
-
     /// Whether dealing depends on which blocks a copy has begun, so that copies elsewhere have to
     /// report it.
     pub(crate) const fn counts_begun(self) -> bool {

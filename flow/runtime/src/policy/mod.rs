@@ -6,7 +6,6 @@ pub(crate) mod cut;
 pub(crate) mod dealing;
 pub(crate) mod fit;
 pub(crate) mod guarantee;
-pub(crate) mod hedging;
 pub(crate) mod priority;
 pub(crate) mod size_bounds;
 pub(crate) mod size_race;

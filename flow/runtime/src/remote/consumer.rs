@@ -23,7 +23,7 @@ use crate::memory::wakeup::Wakeup;
 use crate::policy::dealing::Service;
 use crate::policy::priority::{Priority, UnitId};
 use crate::stream::unit::Open;
-use crate::stream::work::{Finished, NextWork};
+use crate::stream::work::NextWork;
 
 pub(crate) struct RemoteConsumer {
     pub(crate) stream: u16,
@@ -36,8 +36,6 @@ pub(crate) struct RemoteConsumer {
     tells_of_begun: bool,
     /// True if senders may take room beyond the limit after a loss.
     is_replayed: bool,
-    /// True if the owner does not wait for late copies, and ends units for all of them.
-    pub(crate) is_hedged: bool,
     /// Number of output streams that confirm complete groups.
     keepers: usize,
     pub(crate) ledger: &'static Ledger,
@@ -63,8 +61,6 @@ struct Local {
     is_idle: bool,
     /// The block that the owner wants back, which may be in its batch.
     recalled: Option<(UnitId, u64)>,
-    /// `Some` if the owner has ended units without it; lists those under way.
-    beaten: Option<Vec<UnitId>>,
 }
 
 struct Begun {
@@ -72,8 +68,7 @@ struct Begun {
     sequences: Vec<u64>,
     /// When the last of these arrived.
     since: Instant,
-    /// True if the unit has ended meanwhile, for all or without this copy: the output for the block
-    /// will not be confirmed.
+    /// True if the unit has ended meanwhile: the output for the block will not be confirmed.
     is_forgotten: bool,
 }
 
@@ -113,7 +108,7 @@ impl RemoteConsumer {
         owner: Arc<Link>,
         copies: impl Iterator<Item = usize>,
         limit: usize,
-        [is_first_come, tells_of_begun, is_replayed, is_hedged]: [bool; 4],
+        [is_first_come, tells_of_begun, is_replayed]: [bool; 3],
         keepers: usize,
     ) -> Self {
         let copies = copies.map(|copy| (copy, Local::default())).collect();
@@ -127,7 +122,6 @@ impl RemoteConsumer {
             is_first_come,
             tells_of_begun,
             is_replayed,
-            is_hedged,
             keepers,
             ledger,
             state: Mutex::new(state),
@@ -153,8 +147,7 @@ impl RemoteConsumer {
         let held = bytes.len();
         let receipt = Some(Box::new(receipt));
         let block = Queued { sequence, origin, receipt, ..Queued::new(bytes, held) };
-        let may_be_more = || self.is_hedged || self.is_replayed && has_lost();
-        if self.ledger.add(held) > self.ledger.limit() && !may_be_more() {
+        if self.ledger.add(held) > self.ledger.limit() && !(self.is_replayed && has_lost()) {
             self.ledger.give(held);
             return Err(ProtocolError::Unexpected("more than there is room for"));
         }
@@ -211,67 +204,6 @@ impl RemoteConsumer {
         Ok(())
     }
 
-    /// The owner has ended the unit without that copy, which is late. `is_open`: it is under way
-    /// here.
-    pub(crate) fn ended_for(
-        &self,
-        to: StreamEnd,
-        unit: UnitId,
-        is_open: bool,
-    ) -> Result<(), ProtocolError> {
-        let mut state = self.state();
-        let copy = state.copies.get_mut(&usize::from(to.1)).ok_or(STRAY)?;
-        let rank = copy.queues.keys().find(|rank| rank.unit == unit).copied();
-        let dropped = rank.and_then(|rank| copy.queues.remove(&rank));
-        for begun in copy.begun.iter_mut().filter(|begun| begun.rank.unit == unit) {
-            begun.is_forgotten = true;
-        }
-        let ended = copy.beaten.get_or_insert_default();
-        if is_open && !ended.contains(&unit) {
-            ended.push(unit);
-        }
-        copy.wake();
-        let done = state.no_more_confirmed(|(copy, of, _)| (*copy, *of) == (to.1, unit));
-        drop(state);
-        done.into_iter().for_each(|done| self.owner.send(done));
-        self.give_back(dropped.into_iter().collect());
-        Ok(())
-    }
-
-    /// The outcome for a copy that has finished its block.
-    pub(crate) fn fared(&self, copy: usize) -> Finished {
-        if !self.is_hedged {
-            return Finished::default();
-        }
-        let beaten = self.state().copies.get_mut(&copy).and_then(|local| local.beaten.take());
-        Finished { is_beaten: beaten.is_some(), ended: beaten.unwrap_or_default() }
-    }
-
-    /// Whether the owner has ended that unit without the copy.
-    pub(crate) fn is_ended_for(&self, copy: usize, unit: UnitId) -> bool {
-        let is_in = |local: &Local| local.beaten.iter().flatten().any(|ended| *ended == unit);
-        self.is_hedged && self.state().copies.get(&copy).is_some_and(is_in)
-    }
-
-    /// A copy is done with the unit, which the owner announces to the others.
-    pub(crate) fn through(&self, copy: usize, unit: UnitId) {
-        self.owner.send(Message::Through { to: (self.stream, copy as u16), unit });
-    }
-
-    /// The unit was done. A late copy may have left some state.
-    pub(crate) fn clear(&self, unit: UnitId) {
-        if !self.is_hedged {
-            return;
-        }
-        let mut state = self.state();
-        for local in state.copies.values_mut() {
-            local.beaten.iter_mut().for_each(|ended| ended.retain(|one| *one != unit));
-        }
-        let done = state.no_more_confirmed(|(_, of, _)| *of == unit);
-        drop(state);
-        done.into_iter().for_each(|done| self.owner.send(done));
-    }
-
     /// Drops a returned block. Outside the lock: this sends to the owner.
     fn drop_back(&self, back: Option<Queued>) {
         if let Some(block) = back {
@@ -283,8 +215,7 @@ impl RemoteConsumer {
     /// each block, it takes one.
     fn takes_batches(&self) -> bool {
         let is_ordered = self.is_first_come || self.is_replayed || self.keepers > 0;
-        // A late block must not delay others.
-        !is_ordered && !self.tells_of_begun && !self.is_hedged
+        !is_ordered && !self.tells_of_begun
     }
 
     /// Takes the next item for that copy; if there is none, the copy is woken when there is.
@@ -297,9 +228,6 @@ impl RemoteConsumer {
         let mut state = self.state();
         let local = state.copies.get_mut(&copy)?;
         local.wakeup.get_or_insert_with(|| Arc::clone(own));
-        if let Some(ended) = local.beaten.take() {
-            return Some(NextWork::Beaten(ended));
-        }
         let work = local.take(self.is_first_come, self.takes_batches(), batch);
         local.is_idle = work.is_none();
         if let (true, Some(NextWork::Blocks)) = (self.tells_of_begun, &work) {
@@ -407,7 +335,7 @@ impl RemoteConsumer {
             copy.wake();
         }
         // The owner counts unfinished blocks of a copy, even if the unit has ended.
-        let done = state.no_more_confirmed(|(_, of, _)| *of == unit.rank.unit);
+        let done = state.no_more_confirmed(unit.rank.unit);
         drop(state);
         done.into_iter().for_each(|done| self.owner.send(done));
         self.give_back(dropped);
@@ -439,11 +367,12 @@ const STRAY: ProtocolError = ProtocolError::Unexpected("no such copy is here, or
 const MOST_WAITING: usize = 1 << 20;
 
 impl State {
-    /// These will not be confirmed any more. Returns the messages to the owner about them.
-    fn no_more_confirmed(&mut self, is_such: impl Fn(&(u16, UnitId, u64)) -> bool) -> Vec<Message> {
+    /// Blocks of that unit will not be confirmed any more. Returns the messages to the owner about
+    /// them.
+    fn no_more_confirmed(&mut self, unit: UnitId) -> Vec<Message> {
         let mut done = Vec::new();
-        self.unconfirmed.retain(|key, one| {
-            let is_kept = !is_such(key);
+        self.unconfirmed.retain(|(_, of, _), one| {
+            let is_kept = *of != unit;
             if !is_kept {
                 done.extend(one.done.take());
             }
@@ -545,27 +474,17 @@ mod tests {
     use crate::stream::unit::{Unit, Units};
 
     /// The consumer of copy 0.
-    fn consumer(is_hedged: bool) -> RemoteConsumer {
+    fn consumer() -> RemoteConsumer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let stream = seekwire::Stream::from_connected(socket).unwrap();
         let link = Arc::new(Link::new(1, stream, SILENCE_LIMIT, Duration::ZERO).unwrap());
-        let flags = [true, false, true, is_hedged];
-        RemoteConsumer::new(0, link, std::iter::once(0), 1000, flags, 0)
-    }
-
-    #[test]
-    fn a_unit_that_ends_again_and_again_takes_no_memory() {
-        let consumer = consumer(true);
-        for unit in [3, 3, 4, 3] {
-            consumer.ended_for((0, 0), UnitId(unit), true).unwrap();
-        }
-        assert_eq!(consumer.fared(0).ended, [UnitId(3), UnitId(4)]);
+        RemoteConsumer::new(0, link, std::iter::once(0), 1000, [true, false, true], 0)
     }
 
     #[test]
     fn what_is_dealt_again_comes_before_all_else() {
-        let consumer = consumer(false);
+        let consumer = consumer();
         let units = Units::default();
         let [urgent, other] = [(); 2].map(|()| units.begin(Unit::new(""), vec![1]));
         let own = Arc::new(Wakeup::default());

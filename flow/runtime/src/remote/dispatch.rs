@@ -14,7 +14,6 @@ use super::stats::EncodedStats;
 use crate::encoding::LONGEST_TEXT;
 use crate::policy::priority::UnitId;
 use crate::stream::elsewhere::RemoteProducers;
-use crate::stream::local_pipeline::Others;
 use crate::stream::owned::Stream;
 use crate::stream::owned::reports::TOO_MANY_GROUPS;
 use crate::stream::unit::{Open, Unit};
@@ -84,13 +83,13 @@ impl Node {
                 }
             }
             Message::Last { from, unit } => {
-                let owner = self.owner_that_ends(link, from)?;
+                let (owner, _) = self.owner_for(link, from)?;
                 if let Some(open) = self.find(link, unit)? {
                     owner.begin_last(&open, from.1.into());
                 }
             }
             Message::SentAll { from, unit, group } => {
-                let owner = self.owner_that_ends(link, from)?;
+                let (owner, _) = self.owner_for(link, from)?;
                 if let Some(open) = self.find(link, unit)? {
                     let is_bounded = owner.end(&open, from.1.into(), group);
                     is_bounded.then_some(()).ok_or(TOO_MANY_GROUPS)?;
@@ -133,11 +132,6 @@ impl Node {
                     consumer.over(to, &open)?;
                 }
             }
-            Message::EndedFor { to, unit } => {
-                let consumer = self.consumer(to.0, link)?;
-                consumer.ended_for(to, unit, self.find(link, unit)?.is_some())?;
-            }
-            Message::Through { to, unit } => self.owner(to.0)?.through(link.rank, to.1, unit)?,
             Message::Recall { to, unit, sequence } => {
                 self.consumer(to.0, link)?.recall(to, unit, sequence)?;
             }
@@ -205,7 +199,6 @@ impl Node {
                     None => return Err(ProtocolError::Unexpected("more copies than it has")),
                 }
             }
-            Message::CopyEnded { unit, rank } => self.copy_has_ended(unit, rank),
             // Both are passed on to all others.
             Message::EndEarly { unit, failure } => {
                 check_text(&failure.to_string())?;
@@ -249,15 +242,6 @@ impl Node {
         match owner.producers_of(link.rank, copy) {
             Some(producers) => Ok((owner, producers)),
             None => Err(ProtocolError::Unexpected("a copy that does not send from there")),
-        }
-    }
-
-    /// The same, if another process may report the end of the copy's output.
-    fn owner_that_ends(&self, link: &Link, from: StreamEnd) -> Result<&Arc<Stream>, ProtocolError> {
-        let owner = self.owner(from.0)?;
-        match owner.is_ended_by(link.rank, from.1) {
-            true => Ok(owner),
-            false => Ok(self.owner_for(link, from)?.0),
         }
     }
 

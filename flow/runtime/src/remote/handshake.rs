@@ -30,7 +30,7 @@ pub(crate) struct Own {
     pub(crate) pipeline: [u8; 32],
 }
 
-const MAGIC: [u8; 16] = *b"seekwire flow 1\n";
+const MAGIC: [u8; 16] = *b"seekwire flow 2\n";
 const NONCE: usize = 32;
 const WELCOME: u8 = 1;
 

@@ -252,8 +252,6 @@ fn no_number_in_a_report_is_too_large() {
                 limit: usize::MAX,
                 block: None,
                 copies: Vec::new(),
-                hedged: 0,
-                hedges_won: 0,
             };
             2
         ];

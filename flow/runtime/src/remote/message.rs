@@ -90,8 +90,6 @@ pub(crate) enum Message {
     // To the coordinator.
     /// A copy of the process is done with the unit.
     CopyDone { unit: UnitId },
-    /// The same for a copy of that process: sent by the owner for hedged copies.
-    CopyEnded { unit: UnitId, rank: u32 },
     /// The unit has to end early.
     EndEarly { unit: UnitId, failure: Failure },
     /// The link to that process is lost.
@@ -103,8 +101,7 @@ pub(crate) enum Message {
     /// The answer to `AskStats`.
     Stats(EncodedStats),
 
-    // From a sending copy to the owner of the stream. For a hedged copy, `Last` and `SentAll` come
-    // from the owner of the stream that it receives.
+    // From a sending copy to the owner of the stream.
     /// A block.
     Sent { from: StreamEnd, unit: UnitId, group: u64, index: u32, origin: Option<Origin> },
     /// The group has no more blocks.
@@ -131,9 +128,6 @@ pub(crate) enum Message {
     Recall { to: StreamEnd, unit: UnitId, sequence: u64 },
     /// The copy gets no more blocks of the unit.
     Over { to: StreamEnd, unit: UnitId },
-    /// The unit has ended without the copy: another one has finished the block that it is late
-    /// with.
-    EndedFor { to: StreamEnd, unit: UnitId },
 
     // From a receiving copy to the owner.
     /// The copy begins a block.
@@ -151,8 +145,6 @@ pub(crate) enum Message {
     /// The memory of these blocks is free. If the copy has not begun them, it never will: the unit
     /// has ended, or the owner wants them back.
     Dropped { to: StreamEnd, unit: UnitId, sequences: Sequences, is_begun: bool },
-    /// A hedged copy is done with the unit, which the owner announces to the others.
-    Through { to: StreamEnd, unit: UnitId },
 
     /// The sender is alive.
     Beat,

@@ -8,10 +8,9 @@
 //! ```text
 //!   process of a producer          owner of the stream                 process of a consumer
 //!   producer ── Sent, GroupEnd ──> stream ── Block, Recall, Over ───> consumer
-//!          <─ Freed, Turn, Costs ─── │     ── EndedFor ─────────────>
+//!          <─ Freed, Turn, Costs ─── │
 //!          <─ GroupKept ───────── remote_copy: what each copy has
 //!                                          <─ Started, Done, Dropped ─
-//!                                          <─ Through ───────────────
 //!
 //! connect            the processes connect to each other
 //!   handshake          and authenticate each other
@@ -40,10 +39,6 @@
 //! take over the unfinished blocks of its copies, and repeated output is not accepted twice. Such a
 //! copy has finished a block only when the next owner has all of its output. The loss of any other
 //! process ends the pipeline.
-//!
-//! Output that is sent twice because a copy was late with a block (hedging, hedges) is
-//! recognized in the same way. If a filter is hedged, the owner of its input ends units for its
-//! copies elsewhere: it notifies the owners of its output, and the coordinator.
 
 pub(crate) mod connect;
 mod consumer;

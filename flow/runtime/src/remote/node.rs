@@ -241,7 +241,6 @@ impl Node {
     pub(super) fn clear(&self, unit: UnitId) {
         self.producers.iter().flatten().for_each(|producer| producer.clear(unit));
         self.owned.iter().flatten().for_each(|owner| owner.clear(unit));
-        self.consumers.values().for_each(|consumer| consumer.clear(unit));
     }
 
     /// Finds the unit of a message from that process, if it has not ended. Waits if needed: a
@@ -433,18 +432,6 @@ impl Others for Node {
                 // This process deals the blocks.
                 None => self.to_coordinator(message),
             }
-        }
-    }
-
-    fn copy_has_ended(&self, unit: UnitId, rank: u32) {
-        if !self.is_coordinator() {
-            return self.to_coordinator(Message::CopyEnded { unit, rank });
-        }
-        // Copies of a lost process are not awaited.
-        let is_there = self.state().is_lost.get(rank as usize) == Some(&false);
-        let Ok(shared) = self.shared() else { return };
-        if is_there && shared.units.copy_is_done(unit, rank) == Some(true) {
-            self.tell_of_success(unit);
         }
     }
 }

@@ -57,7 +57,6 @@ impl ConsumerLink for ToCopy {
             },
             ToConsumer::Recall { unit, sequence } => Message::Recall { to, unit, sequence }.into(),
             ToConsumer::Over { unit } => Message::Over { to, unit }.into(),
-            ToConsumer::EndedFor { unit } => Message::EndedFor { to, unit }.into(),
         }));
     }
 }

@@ -197,19 +197,16 @@ impl RemoteProducer {
         }
     }
 
-    /// The unit was done. A late copy may wait for room for output that is not needed.
+    /// The unit was done.
     pub(crate) fn clear(&self, unit: UnitId) {
         self.state().turns.remove(&unit);
         self.ledger.repay(unit, u64::MAX);
-        self.owner.wake_copies();
-        if self.keeps_groups {
-            self.ledger.wake_all();
-        }
     }
 
     /// The unit has ended: callers that wait for its room check again.
     pub(crate) fn forget(&self, unit: &Open) {
         self.clear(unit.rank.unit);
+        self.owner.wake_copies();
         self.ledger.wake_all();
     }
 
@@ -244,8 +241,6 @@ impl RemoteProducer {
             limit: 0,
             block,
             copies: Vec::new(),
-            hedged: 0,
-            hedges_won: 0,
         })
     }
 

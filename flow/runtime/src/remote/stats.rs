@@ -138,8 +138,6 @@ mod tests {
             limit: usize::MAX,
             block: Some(SizeReport { size: 9, decisions: Vec::new() }),
             copies: vec![CopyState::default(); copies],
-            hedged: 0,
-            hedges_won: 0,
         }
     }
 

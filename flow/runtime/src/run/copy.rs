@@ -17,7 +17,6 @@ use crate::memory::wakeup::Wakeup;
 use crate::panics::caught;
 use crate::policy::dealing::BATCH;
 use crate::policy::priority::{Priority, UnitId};
-use crate::remote::RemoteConsumer;
 use crate::remote::deferred_messages::DeferredMessages;
 use crate::run::filter::{Factory, Filter, OnError, Step};
 use crate::run::filter_error::{FilterError, UnitEnded};
@@ -31,7 +30,7 @@ use crate::stream::merge;
 use crate::stream::observer::{CopyObserver, Span};
 use crate::stream::report::Failure;
 use crate::stream::unit::Open;
-use crate::stream::work::{Finished, NextWork};
+use crate::stream::work::NextWork;
 
 /// How often a source is called before its copy checks for units that have ended.
 const STEPS: usize = 32;
@@ -153,7 +152,9 @@ impl FilterCopy {
     /// Drops the instances of units that have ended early.
     fn forget(&self, work: &mut Work) {
         work.waiting.retain(|_, unit| !unit.is_closed());
-        self.forget_all(Vec::new(), &mut work.instances);
+        let closed = work.instances.iter().filter(|(_, instance)| instance.unit.is_closed());
+        let closed: Vec<UnitId> = closed.map(|(id, _)| *id).collect();
+        closed.into_iter().for_each(|unit| self.end_instance(unit, &mut work.instances));
     }
 
     fn end_instance(&self, unit: UnitId, instances: &mut Instances) {
@@ -216,8 +217,6 @@ impl FilterCopy {
             match input.take(self.index, &self.wakeup, &mut work.batches[at]) {
                 Some(NextWork::Blocks) => self.process(at, work),
                 Some(NextWork::End(unit)) => self.end(unit, work),
-                Some(NextWork::EndFor(copy, unit)) => self.end_for(copy, unit),
-                Some(NextWork::Beaten(ended)) => self.forget_all(ended, &mut work.instances),
                 None => continue,
             }
             did = true;
@@ -261,31 +260,7 @@ impl FilterCopy {
         let took = began.elapsed();
         batch.blocked = self.meter.blocked().saturating_sub(blocked);
         drop((deferred_release, deferred_messages));
-        let Finished { is_beaten, ended } = input.done(self.index, batch, processed, took);
-        if is_beaten {
-            self.forget_all(ended, instances);
-        }
-    }
-
-    /// Forgets these units, which ended without this copy, and those that closed without notice to
-    /// it.
-    fn forget_all(&self, ended: Vec<UnitId>, instances: &mut Instances) {
-        let closed = instances.iter().filter(|(_, instance)| instance.unit.is_closed());
-        let closed: Vec<UnitId> = closed.map(|(id, _)| *id).collect();
-        for unit in ended.into_iter().chain(closed) {
-            self.end_instance(unit, instances);
-        }
-    }
-
-    /// Acts as if the other copy were done with a unit; that copy is not notified.
-    fn end_for(&self, copy: usize, unit: UnitId) {
-        let Some(open) = self.shared.units.find(unit) else { return };
-        let mut filling = Filling::new(&self.senders);
-        let mut out = self.outputs(&open, &mut filling, merge::last_of(copy), &|_| {});
-        out.copy = copy;
-        out.begin_last();
-        out.end();
-        self.shared.copy_is_done(unit);
+        input.done(self.index, batch, processed, took);
     }
 
     /// Notes that an input stream has no more blocks of this unit.
@@ -302,17 +277,9 @@ impl FilterCopy {
         let Some(mut instance) = work.instances.remove(&unit) else { return };
         let is_done = self.call(&mut instance, Call::Finalize).is_some();
         self.let_go(instance);
-        match self.ender() {
-            _ if !is_done => {}
-            Some(consumer) => consumer.through(self.index, unit),
-            None => self.shared.copy_is_done(unit),
+        if is_done {
+            self.shared.copy_is_done(unit);
         }
-    }
-
-    /// The remote consumer whose owner announces the end of a unit, if this copy does not do so
-    /// itself.
-    fn ender(&self) -> Option<&RemoteConsumer> {
-        self.inputs.iter().find_map(|(_, input)| input.ender())
     }
 
     /// The instance for that unit, created if needed. `None` if it failed at once, or the unit has
@@ -424,8 +391,7 @@ impl FilterCopy {
             out.origin = location.origin.clone();
         }
         out.is_init = matches!(call, Call::Init);
-        let tells_of_end = is_end && self.ender().is_none();
-        if tells_of_end {
+        if is_end {
             out.begin_last();
         }
         let filter = &mut instance.filter;
@@ -455,13 +421,13 @@ impl FilterCopy {
                 if location.block.is_some() {
                     out.end_group();
                 }
-                if tells_of_end {
+                if is_end {
                     out.end();
                 }
                 Ok(step)
             }
             Ok(Err(error)) => Err(self.text_of(error, unit)),
-            Err(error) => Err(Some(error).filter(|_| !self.is_beaten(unit))),
+            Err(error) => Err(Some(error)),
         };
         let outputs = self.senders.iter().flatten().map(|sender| sender.stream.account());
         let inputs = self.inputs.iter().map(|(_, input)| input.account());
@@ -484,17 +450,12 @@ impl FilterCopy {
         Ok(Step::More)
     }
 
-    /// Whether the copy was late, and another one has done its work.
-    fn is_beaten(&self, unit: &Open) -> bool {
-        self.inputs.iter().any(|(_, input)| input.is_beaten(self.index, unit.rank.unit))
-    }
-
-    /// The text of an error; `None` if it reports correctly that the unit has ended, or nothing
-    /// waits for the copy. Its code may panic.
+    /// The text of an error; `None` if it reports correctly that the unit has ended. Its code may
+    /// panic.
     fn text_of(&self, error: FilterError, unit: &Open) -> Option<String> {
         let is_end = error.is::<UnitEnded>() && unit.is_closed();
         let text = caught(move || (!is_end).then(|| error.to_string()));
-        text.unwrap_or_else(Some).filter(|_| !self.is_beaten(unit))
+        text.unwrap_or_else(Some)
     }
 
     fn fail(&self, unit: UnitId, location: BlockLocation, error: &str) {

@@ -55,8 +55,6 @@ pub(crate) struct FilterSpec {
     /// The process of each copy; empty: rank 0 for all.
     pub(crate) ranks: Vec<u32>,
     pub(crate) is_idempotent: bool,
-    /// Percentage of blocks that may be hedged.
-    pub(crate) hedge: Option<u32>,
     pub(crate) is_blockwise: bool,
     pub(crate) on_error: OnError,
 }
@@ -151,7 +149,6 @@ impl Graph {
             factory,
             ranks: Vec::new(),
             is_idempotent: false,
-            hedge: None,
             is_blockwise: false,
             on_error: OnError::Fail,
         });
@@ -188,38 +185,6 @@ impl Graph {
             return Err(GraphError::NotIdempotent(filter.to_owned()));
         }
         spec.is_idempotent = true;
-        Ok(())
-    }
-
-    /// Hedges an idempotent filter: a block that one copy has had for unusually long also goes to
-    /// another copy that is idle, if nothing else waits, and the first output counts. At most
-    /// `percent` percent of the blocks go to a second copy, and none to a third one while two have
-    /// it. Either copy may be in any process, but a block that a copy in another process is late
-    /// with does not go to one in the same process: that may have been stopped as a whole. If it
-    /// seems so, because the process does not even answer, its blocks go to others beyond the
-    /// percentage; so does a block that a copy is late with by a second more.
-    ///
-    /// A copy that waits for room is not idle. So in an ordered stream, a late block waits for its
-    /// copy once the others have filled the limit with later blocks.
-    ///
-    /// A copy that is late with a block which another one has finished holds up no unit: units end
-    /// without it, and without its `finalize`. Neither do they wait for a copy in another process
-    /// that takes more than eight times as long as usual to finish after the end of a unit was
-    /// announced to it. So state that a copy keeps during a unit can make it faster, but must not
-    /// change the output.
-    ///
-    /// # Errors
-    ///
-    /// [`GraphError::NoFilter`], [`GraphError::NotHedged`], [`GraphError::NoBudget`].
-    pub fn hedge(&mut self, filter: &str, percent: u32) -> Result<(), GraphError> {
-        let spec = self.find(filter)?;
-        if !spec.is_idempotent {
-            return Err(GraphError::NotHedged(filter.to_owned()));
-        }
-        if !(1..=100).contains(&percent) {
-            return Err(GraphError::NoBudget { filter: filter.to_owned(), percent });
-        }
-        spec.hedge = Some(percent);
         Ok(())
     }
 
@@ -400,15 +365,6 @@ impl Graph {
                 if !self.streams.iter().any(|stream| stream.from == (at, number)) {
                     return Err(unconnected("output", port));
                 }
-            }
-        }
-        for stream in &self.streams {
-            let to = &self.filters[stream.to.0];
-            if to.hedge.is_some() && !stream.options.policy.can_hedge() {
-                return Err(GraphError::HedgedAtOnce {
-                    filter: to.name.to_string(),
-                    stream: stream.name.clone(),
-                });
             }
         }
         if !self.filters.iter().any(|filter| filter.ports.inputs.is_empty()) {

@@ -79,31 +79,6 @@ pub enum GraphError {
     /// An idempotent filter whose blocks do not have one number each.
     #[error("filter {0} cannot be idempotent: it needs one input port, and an output port")]
     NotIdempotent(String),
-    /// A filter that is not declared idempotent.
-    #[error(
-        "filter {0} cannot be hedged: it is not declared idempotent, so a block that two copies of it \
-         process could come out twice"
-    )]
-    NotHedged(String),
-    /// The budget is not a percentage from 1 to 100.
-    #[error("filter {filter} can be hedged for 1 to 100 percent of its blocks, not {percent}")]
-    NoBudget {
-        /// The filter.
-        filter: String,
-        /// The requested percentage.
-        percent: u32,
-    },
-    /// Blocks that are dealt at once wait for their copy.
-    #[error(
-        "filter {filter} cannot be hedged: stream {stream} does not use the policy adaptive, so \
-         blocks that wait for a slow copy look the same as blocks that it is late with"
-    )]
-    HedgedAtOnce {
-        /// The filter.
-        filter: String,
-        /// The stream that leads to it.
-        stream: String,
-    },
     /// A filter is placed on a process that does not exist.
     #[error("filter {filter} cannot be placed on rank {rank}: the ranks are 0 to {last}")]
     NoRank {
@@ -138,8 +113,8 @@ pub enum GraphError {
     },
     /// Repeated output would be cut differently.
     #[error(
-        "stream {stream} cannot choose the size of its blocks: {filter} is idempotent, and \
-         in several processes or hedged, and repeated output must be cut as before; give it a size"
+        "stream {stream} cannot choose the size of its blocks: {filter} is idempotent and in \
+         several processes, and repeated output must be cut as before; give it a size"
     )]
     CutAgain {
         /// The stream.

@@ -11,7 +11,6 @@ use crate::remote::link::Link;
 use crate::remote::node::NodeConfig;
 use crate::remote::owner_links::{ToCopy, ToProducers};
 use crate::run::graph::{Graph, StreamSpec};
-use crate::run::straggler_monitor::Downstream;
 use crate::run::stream_ends::{Input, StreamSender, StreamTarget};
 use crate::run::stream_placement::StreamPlacement;
 use crate::stream::elsewhere::RemoteProducers;
@@ -24,8 +23,6 @@ pub(crate) struct Built {
     remote_producers: Vec<Option<Arc<remote::RemoteProducer>>>,
     /// By stream and owner.
     remote_consumers: HashMap<(u16, u32), Arc<remote::RemoteConsumer>>,
-    /// Streams with copies elsewhere that may be late, and the streams that these send to.
-    pub(crate) monitored: Vec<(Arc<Stream>, Vec<Downstream>)>,
 }
 
 /// The links to the others, by rank; empty if this process is alone.
@@ -41,7 +38,6 @@ impl Built {
             owned: Vec::new(),
             remote_producers: Vec::new(),
             remote_consumers: HashMap::new(),
-            monitored: Vec::new(),
         };
         let specs = graph.streams.iter().enumerate();
         for (at, spec) in specs.clone() {
@@ -61,7 +57,6 @@ impl Built {
                             spec.options.is_ordered,
                             spec.options.policy.counts_begun(),
                             placement.is_replayed,
-                            placement.hedge.is_some(),
                         ],
                         keepers(graph, spec.to.0, rank),
                     );
@@ -72,27 +67,8 @@ impl Built {
         for (at, spec) in specs {
             let producer = built.remote_producer(graph, at as u16, spec, rank, links);
             built.remote_producers.push(producer);
-            if let Some(stream) = built.owned[at].as_ref().filter(|stream| stream.monitor.is_some())
-            {
-                let next = built.next(graph, spec.to.0, links);
-                built.monitored.push((Arc::clone(stream), next));
-            }
         }
         built
-    }
-
-    /// The streams from that filter.
-    fn next(&self, graph: &Graph, filter: usize, links: &Links) -> Vec<Downstream> {
-        let specs = graph.streams.iter().enumerate();
-        let specs = specs.filter(|(_, spec)| spec.from.0 == filter);
-        let next = |(at, spec): (usize, &StreamSpec)| {
-            if let Some(stream) = &self.owned[at] {
-                return Some(Downstream::Here(Arc::clone(stream)));
-            }
-            let link = link(links, *graph.placement_of(spec).owners.first()?)?;
-            Some(Downstream::Elsewhere(at as u16, Arc::clone(link)))
-        };
-        specs.filter_map(next).collect()
     }
 
     /// The end at which copies here send, if the owner is elsewhere.
@@ -217,7 +193,7 @@ fn owned_stream(
     links: &Links,
 ) -> Option<Arc<Stream>> {
     let own_number = placement.owners.iter().position(|owner| *owner == rank)?;
-    let StreamPlacement { from, to, owners, is_replayed, is_redealt, hedge, share } = placement;
+    let StreamPlacement { from, to, owners, is_replayed, is_redealt, share } = placement;
     let here = from.copies_in(rank).count();
     // If each process deals its own blocks, no others arrive here.
     let is_only = owners.len() == 1;
@@ -241,14 +217,11 @@ fn owned_stream(
     let input = graph.streams.iter().find(|other| other.to.0 == spec.from.0);
     // Each has room there until its copy drops it, which may be before the copy is done with it.
     let input_blocks = input.map_or(0, |input| input.options.limit / OVERHEAD + from.copies);
-    let input = input.map(|input| graph.placement_of(input)).filter(|input| input.hedge.is_some());
-    let ender = input.and_then(|input| input.owners.first().copied());
     let remote = Remote {
         number,
         own_number: own_number as u64,
         other_owners: owners.len() as u64 - 1,
         input_blocks,
-        ender,
         consumers: (0..to.copies).map(consumer).collect(),
         foreign_limit: share * senders.len(),
         producers: senders,
@@ -265,9 +238,6 @@ fn owned_stream(
         graph.filters[spec.to.0].ports.inputs.len() > 1 || !is_only,
         remote,
     );
-    let mut next = graph.streams.iter().filter(|other| other.from.0 == spec.to.0);
-    let keeps_order = spec.options.is_ordered || next.any(|stream| stream.options.is_ordered);
-    let stream = stream.hedged(*hedge, keeps_order);
     Some(Arc::new(stream.watched(spec.options.cut, graph.observer.as_ref(), aim(graph))))
 }
 

@@ -12,7 +12,6 @@ pub(crate) mod local_streams;
 pub(crate) mod meter;
 pub(crate) mod output;
 pub(crate) mod running;
-pub(crate) mod straggler_monitor;
 pub(crate) mod stream_ends;
 pub(crate) mod stream_options;
 pub(crate) mod stream_placement;

@@ -19,7 +19,6 @@ use crate::run::graph::Graph;
 use crate::run::graph_error::GraphError;
 use crate::run::local_streams::Built;
 use crate::run::meter::{Meter, Phase};
-use crate::run::straggler_monitor::StragglerMonitor;
 use crate::stream::feed::Feed;
 use crate::stream::local_pipeline::{LocalPipeline, Others};
 use crate::stream::observer::CopyObserver;
@@ -45,14 +44,6 @@ pub enum StartError {
         /// The error of the system.
         error: io::Error,
     },
-    /// No thread to look after late copies either.
-    #[error("no thread to look after stream {stream}: {error}")]
-    LookerThread {
-        /// The stream to these copies.
-        stream: Arc<str>,
-        /// The error of the system.
-        error: io::Error,
-    },
     /// No thread for a link to another process either.
     #[error("no thread for a link to another process: {0}")]
     LinkThread(io::Error),
@@ -64,8 +55,6 @@ pub struct Running {
     shared: Arc<LocalPipeline>,
     threads: Vec<JoinHandle<()>>,
     copies: Arc<Vec<LocalCopy>>,
-    /// The threads that look after late copies.
-    monitors: Vec<Arc<Wakeup>>,
     node: Option<Arc<Node>>,
     expiry: Expiry,
     senders: Mutex<Vec<JoinHandle<()>>>,
@@ -164,7 +153,6 @@ impl Graph {
             shared: Arc::clone(&shared),
             threads: Vec::new(),
             copies: Arc::clone(&copies),
-            monitors: Vec::new(),
             node: node.clone(),
             expiry: Expiry::default(),
             senders: Mutex::default(),
@@ -197,20 +185,6 @@ impl Graph {
                 .map_err(|error| StartError::Thread { filter: Arc::clone(&filter.name), error })?;
             local_copy.wakeup.belongs_to(thread.thread().clone());
             running.threads.push(thread);
-        }
-        for (stream, next) in built.monitored {
-            let Some(own) = stream.monitor.clone() else { continue };
-            let name = Arc::clone(&stream.name);
-            let filter = Arc::clone(&self.filters[self.streams[stream.number()].to.0].name);
-            let monitor = StragglerMonitor { stream, filter, next, shared: Arc::clone(&shared) };
-            let rung = Arc::clone(&own);
-            let thread =
-                Builder::new().name("stragglers".to_owned()).spawn(move || monitor.run(&rung));
-            let thread =
-                thread.map_err(|error| StartError::LookerThread { stream: name, error })?;
-            own.belongs_to(thread.thread().clone());
-            running.threads.push(thread);
-            running.monitors.push(own);
         }
         if let Some(node) = &node {
             let (shared, about) = (Arc::downgrade(&shared), Arc::downgrade(node));
@@ -425,8 +399,6 @@ fn joined(streams: Vec<StreamReport>) -> Vec<StreamReport> {
                 merged.held = merged.held.saturating_add(stream.held);
                 merged.peak = merged.peak.saturating_add(stream.peak);
                 merged.limit = merged.limit.saturating_add(stream.limit);
-                merged.hedged = merged.hedged.saturating_add(stream.hedged);
-                merged.hedges_won = merged.hedges_won.saturating_add(stream.hedges_won);
                 merged.block = merged.block.take().or(stream.block);
                 if merged.copies.is_empty() {
                     merged.copies = stream.copies;
@@ -448,7 +420,6 @@ impl Drop for Running {
         }
         self.shared.is_stopped.store(true, Ordering::SeqCst);
         self.copies.iter().for_each(|copy| copy.wakeup.ring());
-        self.monitors.iter().for_each(|monitor| monitor.ring());
         for thread in self.threads.drain(..) {
             // Panics are caught before they get here.
             let _ = thread.join();

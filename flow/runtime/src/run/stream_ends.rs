@@ -12,7 +12,7 @@ use crate::remote::{RemoteConsumer, RemoteProducer};
 use crate::stream::owned::Stream;
 use crate::stream::sizing::Sizing;
 use crate::stream::unit::Open;
-use crate::stream::work::{Finished, NextWork};
+use crate::stream::work::NextWork;
 
 /// An input of a copy: a stream whose owner is here, or in another process.
 pub(crate) enum Input {
@@ -44,36 +44,10 @@ impl Input {
 
     /// The copy has finished with the blocks it took: it processed `processed` of them in that
     /// time.
-    pub(crate) fn done(
-        &self,
-        copy: usize,
-        batch: &mut Batch,
-        processed: usize,
-        took: Duration,
-    ) -> Finished {
+    pub(crate) fn done(&self, copy: usize, batch: &mut Batch, processed: usize, took: Duration) {
         match self {
             Self::Here(stream) => stream.done(copy, batch, processed, took),
-            Self::Elsewhere(consumer) => {
-                consumer.done(copy, batch, processed, took);
-                consumer.fared(copy)
-            }
-        }
-    }
-
-    /// Whether nothing waits for the copy in that unit any more, as far as is known here.
-    pub(crate) fn is_beaten(&self, copy: usize, unit: UnitId) -> bool {
-        match self {
-            Self::Here(stream) => stream.is_beaten(copy, unit),
-            Self::Elsewhere(consumer) => consumer.is_ended_for(copy, unit),
-        }
-    }
-
-    /// The remote consumer whose owner ends units for the copy, if the copy does not do that
-    /// itself.
-    pub(crate) fn ender(&self) -> Option<&RemoteConsumer> {
-        match self {
-            Self::Elsewhere(consumer) if consumer.is_hedged => Some(consumer),
-            _ => None,
+            Self::Elsewhere(consumer) => consumer.done(copy, batch, processed, took),
         }
     }
 

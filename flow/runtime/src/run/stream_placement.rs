@@ -17,8 +17,6 @@ pub(crate) struct StreamPlacement<'g> {
     pub(crate) is_replayed: bool,
     /// True if blocks may be dealt again.
     pub(crate) is_redealt: bool,
-    /// Percentage of blocks that may also go to a second copy.
-    pub(crate) hedge: Option<u32>,
     /// Bytes that each sending process may hold.
     pub(crate) share: usize,
 }
@@ -27,21 +25,15 @@ fn may_be_lost(filter: &FilterSpec) -> bool {
     filter.is_idempotent && filter.processes().len() > 1
 }
 
-fn hedge(filter: &FilterSpec) -> Option<u32> {
-    filter.hedge.filter(|_| filter.copies > 1)
-}
-
 impl Graph {
     pub(crate) fn placement_of(&self, stream: &StreamSpec) -> StreamPlacement<'_> {
         let [from, to] = [stream.from, stream.to].map(|(filter, _)| &self.filters[filter]);
         let (senders, receivers) = (from.processes(), to.processes());
-        let (is_replayed, is_redealt) =
-            (may_be_lost(from) || hedge(from).is_some(), may_be_lost(to));
-        let hedge = hedge(to);
+        let (is_replayed, is_redealt) = (may_be_lost(from), may_be_lost(to));
         let share = stream.options.limit / senders.len();
         // An order, and blocks that are sent or dealt again, need one process that knows of all
         // blocks.
-        let is_one = stream.options.is_ordered || is_replayed || is_redealt || hedge.is_some();
+        let is_one = stream.options.is_ordered || is_replayed || is_redealt;
         let owners = match (&senders[..], &receivers[..]) {
             // A receiver deals the blocks that it has, and nothing waits for an answer.
             (_, [_]) if !is_redealt => receivers,
@@ -50,7 +42,7 @@ impl Graph {
             _ if is_one => vec![0],
             _ => senders,
         };
-        StreamPlacement { from, to, owners, is_replayed, is_redealt, hedge, share }
+        StreamPlacement { from, to, owners, is_replayed, is_redealt, share }
     }
 
     /// Whether the pipeline can do without that process.
@@ -104,8 +96,8 @@ impl Graph {
         digest.update((seed.len() as u64).to_le_bytes());
         digest.update(seed);
         for filter in &self.filters {
-            let FilterSpec { name, copies, ports, ranks, is_idempotent, hedge, .. } = filter;
-            let all = format!("{name:?} {copies} {ports:?} {ranks:?} {is_idempotent} {hedge:?}\n");
+            let FilterSpec { name, copies, ports, ranks, is_idempotent, .. } = filter;
+            let all = format!("{name:?} {copies} {ports:?} {ranks:?} {is_idempotent}\n");
             digest.update(all);
         }
         for StreamSpec { name, from, to, options } in &self.streams {

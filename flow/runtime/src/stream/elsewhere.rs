@@ -60,8 +60,6 @@ pub(crate) enum ToConsumer {
     Recall { unit: UnitId, sequence: u64 },
     /// The copy gets no more blocks of the unit.
     Over { unit: UnitId },
-    /// The unit has ended without the copy.
-    EndedFor { unit: UnitId },
 }
 
 /// A report from another process that cannot be true: the process is faulty.

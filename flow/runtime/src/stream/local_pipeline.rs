@@ -23,10 +23,6 @@ pub(crate) trait Others: Send + Sync {
     /// A copy here is done with the unit.
     fn copy_is_done(&self, unit: UnitId);
 
-    /// A copy of that process is done with the unit, or no longer awaited. The owner of its input
-    /// reports that, once.
-    fn copy_has_ended(&self, unit: UnitId, rank: u32);
-
     /// A copy here of the filter with that number has rejected some of its input.
     fn copy_has_rejected(&self, filter: usize);
 }

@@ -1,9 +1,7 @@
 //! Streams at their owners: units of work, the order of their blocks, and which copy gets which.
 
 pub(crate) mod elsewhere;
-pub(crate) mod end_tracker;
 pub(crate) mod feed;
-pub(crate) mod hedges;
 pub(crate) mod inbox;
 pub(crate) mod local_pipeline;
 pub(crate) mod merge;

@@ -6,7 +6,6 @@ use std::time::Instant;
 use crate::memory::ledger::Ledger;
 use crate::panics::caught;
 use crate::policy::copy_state::Deal;
-use crate::policy::hedging::Hedge;
 use crate::policy::priority::UnitId;
 use crate::policy::size_tuner::SizeDecision;
 
@@ -33,11 +32,6 @@ pub trait Observer: Send + Sync {
     /// takes them.
     fn dealt(&self, stream: usize, deal: &Deal, at: Instant) {
         let _ = (stream, deal, at);
-    }
-
-    /// A block that a copy has had for unusually long was also given to a second one.
-    fn hedged(&self, stream: usize, hedge: &Hedge, at: Instant) {
-        let _ = (stream, hedge, at);
     }
 
     /// A stream that chooses the size of its blocks has chosen another one. If several processes

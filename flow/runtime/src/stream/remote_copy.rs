@@ -5,15 +5,12 @@
 //! as it takes to always have one to begin, and one more: blocks not dealt yet go to the copy that
 //! is idle first.
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-
 use crate::memory::block::Block;
-use crate::memory::receipt::Share;
 use crate::policy::fit::Cost;
 use crate::policy::priority::{Priority, UnitId};
 use crate::policy::window::window;
@@ -21,9 +18,6 @@ use crate::stream::elsewhere::{ConsumerLink, ToConsumer, Unexpected};
 
 /// Number of round trips remembered; the shortest one counts. Others have waited in a queue.
 const SAMPLES: usize = 16;
-
-/// How long, besides a few round trips, a running process takes at most to answer.
-const SILENCE: Duration = Duration::from_millis(100);
 
 pub(crate) struct RemoteCopy {
     link: Arc<dyn ConsumerLink>,
@@ -38,18 +32,10 @@ pub(crate) struct RemoteCopy {
     outgoing: Vec<ToConsumer>,
     round_trips: [Duration; SAMPLES],
     samples: usize,
-    /// When it last finished a block, or got one after having none. If it is looked after, the
-    /// earliest time at which it can have got the first block of the order.
+    /// When it last finished a block, or got one after having none.
     since: Instant,
-    /// If it is looked after, the blocks sent to it, in order, and when; also some that it has
-    /// finished.
-    order: Option<VecDeque<((UnitId, u64), Instant)>>,
     /// The block that it was asked to give back if it has not begun it, until it answers.
     recalled: Option<(UnitId, u64)>,
-    /// When it was asked.
-    recalled_at: Instant,
-    /// Blocks that it has not finished and that are no longer awaited.
-    beaten: usize,
 }
 
 /// A block that was sent to it.
@@ -62,12 +48,6 @@ struct Record {
     sent: Instant,
     progress: Progress,
     is_dropped: bool,
-    /// True if another copy also has it.
-    is_hedged: bool,
-    /// True if the other copy had it first.
-    is_second: bool,
-    /// True if it is no longer awaited.
-    is_beaten: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,15 +65,9 @@ pub(crate) struct Done {
     pub(crate) bytes: usize,
     /// Number of those that were not known to be begun.
     pub(crate) unbegun: usize,
-    /// Number of those that were awaited.
-    pub(crate) awaited: usize,
-    /// Those that another copy also has: the number, and whether that copy had it first.
-    pub(crate) hedged: Vec<(u64, bool)>,
     /// How long each took: at most as long as the last one has been away, whatever the copy
     /// reports.
     pub(crate) took: Duration,
-    /// How long it had them, as seen from here.
-    pub(crate) was_at: Duration,
     /// An error if it has reported others, which it does not have.
     pub(crate) stray: Result<(), Unexpected>,
 }
@@ -102,17 +76,6 @@ pub(crate) struct Done {
 pub(crate) struct Back {
     pub(crate) rank: Priority,
     pub(crate) block: Block,
-    /// True if another copy also has it.
-    pub(crate) is_hedged: bool,
-}
-
-/// The block that a copy has had for longest, of those that no other copy has.
-pub(crate) struct Oldest {
-    pub(crate) rank: Priority,
-    pub(crate) sequence: u64,
-    pub(crate) sent: Instant,
-    /// Number of blocks that it has to process until it has finished this one.
-    pub(crate) position: u32,
 }
 
 const STRAY: Unexpected = Unexpected("a block that it does not have");
@@ -130,16 +93,8 @@ impl RemoteCopy {
             round_trips: [Duration::ZERO; SAMPLES],
             samples: 0,
             since: Instant::now(),
-            order: None,
             recalled: None,
-            recalled_at: Instant::now(),
-            beaten: 0,
         }
-    }
-
-    /// Prepares for checks whether it is late.
-    pub(crate) fn look_after(&mut self) {
-        self.order = Some(VecDeque::new());
     }
 
     pub(crate) fn process(&self) -> u32 {
@@ -174,65 +129,18 @@ impl RemoteCopy {
         let payload = if is_kept { block.bytes().clone() } else { block.take_bytes() };
         let (bytes, origin) = (payload.len(), block.origin().cloned());
         let (sent, progress) = (Instant::now(), Progress::Sent);
-        let is_first = self.unfinished == 0;
+        if self.unfinished == 0 {
+            self.since = sent;
+        }
         self.held += bytes;
         self.unfinished += 1;
-        let record = Record {
-            rank,
-            block,
-            is_kept,
-            bytes,
-            sent,
-            progress,
-            is_dropped: false,
-            is_hedged: false,
-            is_second: false,
-            is_beaten: false,
-        };
+        let record = Record { rank, block, is_kept, bytes, sent, progress, is_dropped: false };
         self.records.insert((unit, sequence), record);
-        if let Some(order) = &mut self.order {
-            order.push_back(((unit, sequence), sent));
-        }
-        if is_first {
-            self.is_at_next(sent);
-        }
         self.outgoing.push(ToConsumer::Block { unit, sequence, is_again, origin, bytes: payload });
-    }
-
-    /// Sends a block that another copy is late with.
-    pub(crate) fn send_second(&mut self, rank: Priority, block: Block) {
-        let key = (block.unit(), block.sequence());
-        self.send(rank, block, false, true);
-        if let Some(record) = self.records.get_mut(&key) {
-            (record.is_hedged, record.is_second) = (true, true);
-        }
     }
 
     pub(crate) fn end(&mut self, unit: UnitId) {
         self.outgoing.push(ToConsumer::Over { unit });
-    }
-
-    /// Notifies it that the unit has ended without it.
-    pub(crate) fn ended_for(&mut self, unit: UnitId) {
-        self.outgoing.push(ToConsumer::EndedFor { unit });
-    }
-
-    /// Notes that it goes on to its next block, having finished one or having got one again.
-    fn is_at_next(&mut self, now: Instant) {
-        self.since = now;
-        let round_trip = self.round_trip().unwrap_or_default();
-        let Some(order) = &mut self.order else { return };
-        let records = &self.records;
-        let is_over = |(key, sent): &((UnitId, u64), Instant)| {
-            let record = records.get(key).filter(|one| one.sent == *sent);
-            record.is_none_or(|one| one.progress == Progress::Done)
-        };
-        while order.front().is_some_and(is_over) {
-            order.pop_front();
-        }
-        if let Some((_, sent)) = order.front() {
-            self.since = now.max(*sent + round_trip);
-        }
     }
 
     /// Sends what waits for that.
@@ -259,8 +167,7 @@ impl RemoteCopy {
         took: Duration,
         waited: Duration,
     ) -> Result<Done, Unexpected> {
-        let (mut count, mut bytes, mut unbegun, mut awaited) = (0, 0, 0, 0);
-        let mut hedged = Vec::new();
+        let (mut count, mut bytes, mut unbegun) = (0, 0, 0);
         let mut last = None;
         for sequence in sequences {
             let record = self.records.get_mut(&(unit, *sequence));
@@ -274,28 +181,18 @@ impl RemoteCopy {
             count += 1;
             bytes += record.bytes;
             unbegun += usize::from(was == Progress::Sent);
-            if record.is_beaten {
-                self.beaten -= 1;
-            } else {
-                awaited += 1;
-                if record.is_hedged {
-                    hedged.push((*sequence, record.is_second));
-                }
-            }
             last = Some((record.rank, record.sent));
             self.unfinished -= 1;
             self.remove_if_over(unit, *sequence);
         }
         let (rank, sent) = last.ok_or(STRAY)?;
-        let now = Instant::now();
-        let was_at = now.duration_since(self.since);
-        self.is_at_next(now);
+        self.since = Instant::now();
         let away = sent.elapsed();
         let took = took.min(away);
         self.round_trips[self.samples % SAMPLES] = (away - took).saturating_sub(waited);
         self.samples += 1;
         let stray = if count < sequences.len() { Err(STRAY) } else { Ok(()) };
-        Ok(Done { rank, count, bytes, unbegun, awaited, hedged, took, was_at, stray })
+        Ok(Done { rank, count, bytes, unbegun, took, stray })
     }
 
     /// Blocks that it has not finished.
@@ -312,75 +209,6 @@ impl RemoteCopy {
         self.since.elapsed()
     }
 
-    /// Since when.
-    pub(crate) fn since(&self) -> Instant {
-        self.since
-    }
-
-    /// Whether it is processing a block that is no longer awaited.
-    pub(crate) fn is_stuck(&self) -> bool {
-        self.beaten > 0
-    }
-
-    /// Whether its process should have answered the recall by now: the answer does not wait for the
-    /// copy.
-    pub(crate) fn is_silent(&self, now: Instant) -> bool {
-        let soon = SILENCE + 4 * self.round_trip().unwrap_or_default();
-        self.recalled.is_some() && now.duration_since(self.recalled_at) > soon
-    }
-
-    pub(crate) fn oldest_alone(&self) -> Option<Oldest> {
-        let unfinished = || self.records.iter().filter(|(_, one)| one.progress != Progress::Done);
-        let is_alone = |one: &Record| one.is_kept && !one.is_hedged && !one.is_beaten;
-        let alone = unfinished().filter(|(_, one)| is_alone(one));
-        let at = |((_, sequence), one): (&(UnitId, u64), &Record)| (one.sent, *sequence);
-        let ((_, sequence), record) = alone.min_by_key(|one| at(*one))?;
-        let own = (record.sent, *sequence);
-        let position = unfinished().filter(|one| at(*one) <= own).count();
-        let position = u32::try_from(position).unwrap_or(u32::MAX);
-        Some(Oldest { rank: record.rank, sequence: *sequence, sent: record.sent, position })
-    }
-
-    /// The bytes and the room of a block that it has not finished, to share with another copy.
-    pub(crate) fn share(&mut self, unit: UnitId, sequence: u64) -> Option<(Bytes, Arc<Share>)> {
-        let record = self.awaited(unit, sequence)?;
-        record.is_hedged = true;
-        Some((record.block.bytes().clone(), record.block.share()))
-    }
-
-    /// The block, if it is unfinished and awaited.
-    fn awaited(&mut self, unit: UnitId, sequence: u64) -> Option<&mut Record> {
-        let record = self.records.get_mut(&(unit, sequence))?;
-        Some(record).filter(|one| one.progress != Progress::Done && !one.is_beaten)
-    }
-
-    /// Notes that another copy has finished that block; true if this one has not.
-    pub(crate) fn beat(&mut self, unit: UnitId, sequence: u64) -> bool {
-        let Some(record) = self.awaited(unit, sequence) else { return false };
-        record.is_beaten = true;
-        if record.progress == Progress::Sent {
-            // If it has not begun the block, it need not.
-            self.outgoing.push(ToConsumer::Recall { unit, sequence });
-        }
-        self.beaten += 1;
-        true
-    }
-
-    /// The unit has ended for all: none of its blocks is awaited.
-    pub(crate) fn beat_all(&mut self, unit: UnitId) {
-        let records = self.records.iter_mut().filter(|((of, _), _)| *of == unit);
-        for (_, record) in records.filter(|(_, one)| one.progress != Progress::Done) {
-            self.beaten += usize::from(!std::mem::replace(&mut record.is_beaten, true));
-        }
-    }
-
-    /// Notes that the other copy no longer has that block; true if this one has it.
-    pub(crate) fn is_alone_again(&mut self, unit: UnitId, sequence: u64) -> bool {
-        let Some(record) = self.awaited(unit, sequence) else { return false };
-        (record.is_hedged, record.is_second) = (false, false);
-        true
-    }
-
     /// Whether it may have a block that it has not begun.
     pub(crate) fn can_recall(&self) -> bool {
         self.recalled.is_none() && self.unfinished > 1
@@ -388,13 +216,11 @@ impl RemoteCopy {
 
     /// Asks for the block that it would begin last.
     pub(crate) fn recall(&mut self) {
-        let is_unbegun = |record: &Record| {
-            record.is_kept && record.progress == Progress::Sent && !record.is_beaten
-        };
+        let is_unbegun = |record: &Record| record.is_kept && record.progress == Progress::Sent;
         let unbegun = self.records.iter().filter(|(_, record)| is_unbegun(record));
         let last = unbegun.max_by_key(|((_, sequence), record)| (record.rank, *sequence));
         let Some((&(unit, sequence), _)) = last else { return };
-        (self.recalled, self.recalled_at) = (Some((unit, sequence)), Instant::now());
+        self.recalled = Some((unit, sequence));
         self.outgoing.push(ToConsumer::Recall { unit, sequence });
     }
 
@@ -417,17 +243,14 @@ impl RemoteCopy {
         if is_unbegun {
             record.progress = Progress::Done;
             self.unfinished -= 1;
-            self.beaten -= usize::from(record.is_beaten);
         }
-        let is_wanted = record.is_kept && !record.is_beaten;
+        let is_kept = record.is_kept;
         if self.recalled == Some((unit, sequence)) {
             self.recalled = None;
         }
-        if is_unbegun && is_wanted {
+        if is_unbegun && is_kept {
             let back = self.records.remove(&(unit, sequence));
-            let back =
-                back.map(|Record { rank, block, is_hedged, .. }| Back { rank, block, is_hedged });
-            return Ok((true, back));
+            return Ok((true, back.map(|Record { rank, block, .. }| Back { rank, block })));
         }
         self.remove_if_over(unit, sequence);
         Ok((is_unbegun, None))
@@ -443,13 +266,11 @@ impl RemoteCopy {
     /// It is lost. Returns its unfinished blocks that others can have.
     pub(crate) fn lose(&mut self) -> Vec<Back> {
         self.unfinished = 0;
-        self.beaten = 0;
         self.held = 0;
         self.recalled = None;
         self.outgoing.clear();
         let records = std::mem::take(&mut self.records).into_values();
         let left = records.filter(|record| record.is_kept && record.progress != Progress::Done);
-        let left = left.filter(|record| !record.is_beaten);
-        left.map(|Record { rank, block, is_hedged, .. }| Back { rank, block, is_hedged }).collect()
+        left.map(|Record { rank, block, .. }| Back { rank, block }).collect()
     }
 }

@@ -161,8 +161,4 @@ pub struct StreamReport {
     /// its blocks, as seen by the one with the lowest rank.
     #[serde(deserialize_with = "few::<_, _, MOST_COPIES>")]
     pub copies: Vec<CopyState>,
-    /// Blocks that were also given to a second copy because the first one was late.
-    pub hedged: u64,
-    /// Blocks of these that the second copy finished first.
-    pub hedges_won: u64,
 }

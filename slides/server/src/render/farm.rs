@@ -279,7 +279,6 @@ impl Farm {
         let alone = || DealingStats {
             is_dealt: false,
             copies: self.options.copies,
-            hedged: (0, 0),
             together: 1,
             reason: None,
             guarantee: None,

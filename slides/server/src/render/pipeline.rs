@@ -59,9 +59,6 @@ pub(crate) struct PipelineOptions {
 /// copies for each thread of a worker, so that a job is always on the way to it.
 pub(crate) const WINDOW: usize = 2;
 
-/// Percentage of jobs that may be hedged.
-const HEDGED: u32 = 20;
-
 /// Bytes of a job's number.
 const NUMBER: usize = 8;
 
@@ -164,8 +161,6 @@ pub(crate) struct DealingStats {
     pub(crate) is_dealt: bool,
     /// Copies of the filter, here and at workers, or threads of the executor.
     pub(crate) copies: usize,
-    /// Number of hedged jobs, and of those that the second copy finished first.
-    pub(crate) hedged: (u64, u64),
     /// Jobs in a block, and the reason.
     pub(crate) together: usize,
     pub(crate) reason: Option<SizeReason>,
@@ -186,7 +181,6 @@ impl Pipeline {
             copy_workers.extend((0..threads * WINDOW).map(|_| Some(Arc::clone(remote))));
         }
         let copies = copy_workers.len();
-        let is_elsewhere = copies > options.copies;
         let copy_workers =
             Arc::new(CopyWorkers { workers: copy_workers, numbers: Mutex::default() });
         let (sender, receiver) = mpsc::unbounded_channel();
@@ -217,10 +211,6 @@ impl Pipeline {
         let policy = options.policy;
         graph.connect("jobs", name, StreamOptions { policy, cut, ..StreamOptions::default() })?;
         graph.connect(name, "results", StreamOptions::default())?;
-        if policy.can_hedge() && is_elsewhere {
-            graph.idempotent(name)?;
-            graph.hedge(name, HEDGED)?;
-        }
         if let Some(guarantee) = options.guarantee {
             graph.guarantee(within(guarantee))?;
         }
@@ -277,7 +267,6 @@ impl Pipeline {
         DealingStats {
             is_dealt: true,
             copies: self.copies,
-            hedged: stream.map_or((0, 0), |stream| (stream.hedged, stream.hedges_won)),
             together: block.map_or(1, |block| (block.size / NUMBER).max(1)),
             reason: block.and_then(|block| block.decisions.last()).map(|last| last.reason),
             guarantee: self.running.guarantee(),

@@ -75,8 +75,6 @@ fn dealt(farm: &Farm) -> Value {
     json!({
         "dealt": dealt.is_dealt,
         "copies": dealt.copies,
-        "hedged": dealt.hedged.0,
-        "hedgesWon": dealt.hedged.1,
         "together": dealt.together,
         "togetherBecause": dealt.reason.map(|reason| format!("{reason:?}").to_lowercase()),
         "busySeconds": farm.busy().as_secs_f64(),

@@ -1,7 +1,5 @@
 //! Deals blocks to copies in other processes.
 
-use std::time::Instant;
-
 use super::Stream;
 use super::state::StreamState;
 use crate::memory::batch::Batch;
@@ -27,20 +25,14 @@ impl Stream {
         }
         self.recall(state);
         state.remote_copies.iter_mut().flatten().for_each(RemoteCopy::flush);
-        self.watch_all(state);
     }
 
     fn feed_once(&self, state: &mut StreamState) {
         state.is_hungry = false;
-        let late = state.late_elsewhere();
-        let is_late = |copy: usize| late.contains(&copy);
-        let StreamState { dealer, remote_copies, hedges, .. } = &mut *state;
-        let is_news =
-            hedges.as_ref().is_some_and(|hedges| hedges.tell_dealer(dealer, Instant::now()));
+        let StreamState { dealer, remote_copies, .. } = &mut *state;
         let all = remote_copies.iter().enumerate();
-        let full = all
-            .filter_map(|(copy, one)| Some((copy, !one.as_ref()?.has_memory() || is_late(copy))));
-        if full.filter(|(copy, is_full)| dealer.set_full(*copy, *is_full)).count() > 0 || is_news {
+        let full = all.filter_map(|(copy, one)| Some((copy, !one.as_ref()?.has_memory())));
+        if full.filter(|(copy, is_full)| dealer.set_full(*copy, *is_full)).count() > 0 {
             // A copy that has left a block to that one takes it now.
             state.wake_all();
         }
@@ -55,12 +47,10 @@ impl Stream {
                 |copy: usize| remote_copies[copy].as_ref().and_then(RemoteCopy::round_trip);
             let until =
                 |copy: &usize| dealer.until_done(*copy, round_trip(*copy).unwrap_or_default());
-            let order = |at: &usize| (is_late(candidates[*at]), until(&candidates[*at]));
-            let Some(at) = (0..candidates.len()).min_by_key(order) else {
+            let Some(at) = (0..candidates.len()).min_by_key(|at| until(&candidates[*at])) else {
                 return;
             };
             let copy = candidates[at];
-            let is_late = is_late(copy);
             // Idle copies here that would finish sooner have been woken, or will be.
             let is_sooner =
                 |other: &usize| consumers[*other].is_idle && until(other) < until(&copy);
@@ -70,40 +60,23 @@ impl Stream {
             };
             let service = dealer.typical(copy);
             let one = remote_copies[copy].as_ref();
-            let has_room = one.is_some_and(|one| one.has_room(service) && !is_late);
-            // The copies that are not late have had their choice.
-            let is_last_resort = is_late && remote_copies.iter().all(Option::is_some);
+            let has_room = one.is_some_and(|one| one.has_room(service));
             let undealt = || state.queues.values().map(|queue| queue.undealt.len()).sum::<usize>();
             let is_left_to_others = sooner > 0 && (1..=sooner).contains(&undealt());
             // The output of such a block may be awaited by a copy that holds up others.
             let is_urgent = state.queues.values().any(|queue| queue.again > 0);
-            let is_urgent = is_urgent && (!is_late || is_last_resort);
-            // If another copy of the process is late, the whole process may be.
-            let is_well = || {
-                let process =
-                    |copy: usize| state.remote_copies[copy].as_ref().map(RemoteCopy::process);
-                late.iter().all(|other| process(*other) != process(copy))
-            };
-            let pressing = state.pressing().filter(|_| has_room && !is_urgent && is_well());
-            if pressing.is_some_and(|which| self.send_late(state, copy, which)) {
-                continue;
-            }
             let next = match is_urgent || (has_room && !is_left_to_others) {
                 true => self.take_next(state, copy, &mut batch),
                 false => state.end_for(copy, self.counts_undone()).map(NextWork::End),
             };
-            let StreamState { remote_copies, hedges, .. } = &mut *state;
-            let Some(one) = &mut remote_copies[copy] else { return };
+            let Some(one) = &mut state.remote_copies[copy] else { return };
             match (next, batch.rank()) {
                 (Some(NextWork::Blocks), Some(rank)) => {
-                    if let Some(hedges) = hedges {
-                        hedges.policy.dealt();
-                    }
                     while let Some(block) = batch.next() {
                         one.send(rank, block, batch.is_again(), self.counts_undone());
                     }
                 }
-                (Some(NextWork::End(unit)), _) => Self::end_elsewhere(state, copy, unit),
+                (Some(NextWork::End(unit)), _) => one.end(unit),
                 _ => {
                     candidates.swap_remove(at);
                     state.is_hungry |= has_room;
@@ -127,16 +100,5 @@ impl StreamState {
             self.queues.remove(&rank);
         }
         Some(rank.unit)
-    }
-
-    /// The copies in other processes that get no more for now because they are late.
-    fn late_elsewhere(&self) -> Vec<usize> {
-        let Some(hedges) = &self.hedges else { return Vec::new() };
-        let now = Instant::now();
-        let all = self.remote_copies.iter().enumerate();
-        let is_late = |(copy, one): (usize, &Option<RemoteCopy>)| {
-            one.as_ref().filter(|one| hedges.is_late(copy, one, now)).map(|_| copy)
-        };
-        all.filter_map(is_late).collect()
     }
 }

@@ -2,15 +2,13 @@
 //!
 //! The owner is the process that deals the blocks. The methods of a stream are grouped by who calls
 //! them and when: copies here send and take; copies in other processes are fed, and their processes
-//! report; blocks that wait at a slow copy are recalled, and late ones are hedged.
+//! report; blocks that wait at a slow copy are recalled.
 
 mod feed;
-mod hedge;
 mod recall;
 pub(crate) mod reports;
 mod send;
 mod state;
-mod stragglers;
 mod take;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -20,14 +18,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use state::{ConsumerState, Locked, StreamState};
 
 use crate::memory::ledger::Ledger;
-use crate::memory::wakeup::Wakeup;
 use crate::panics::caught;
 use crate::policy::cut::{Cut, LARGEST_ELSEWHERE};
 use crate::policy::dealing::{Dealer, DealingPolicy};
 use crate::policy::priority::UnitId;
 use crate::policy::size_tuner::Aim;
 use crate::stream::elsewhere::RemoteProducers;
-use crate::stream::hedges::Hedges;
 use crate::stream::inbox::Inbox;
 use crate::stream::merge::Merge;
 use crate::stream::observer::Observer;
@@ -52,10 +48,6 @@ pub(crate) struct Stream {
     is_recallable: bool,
     /// True if its consumers also wait for other streams.
     is_one_of_several: bool,
-    /// True if a copy may get a block that another one is late with.
-    is_hedged: bool,
-    /// Wake-up of the thread that looks for late blocks, if some of the copies are elsewhere.
-    pub(crate) monitor: Option<Arc<Wakeup>>,
     /// For a stream that chooses the size of its blocks.
     pub(crate) sizing: Option<Sizing>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
@@ -89,8 +81,6 @@ pub(crate) struct Remote {
     pub(crate) foreign_limit: usize,
     /// Most blocks of a unit that the copies of the sending filter can have.
     pub(crate) input_blocks: usize,
-    /// The process that reports when copies of a hedged filter have sent everything.
-    pub(crate) ender: Option<u32>,
 }
 
 impl Drop for Stream {
@@ -116,7 +106,7 @@ impl Stream {
         let is_dealt_late =
             policy.binds_late() && !is_ordered_here && !remote.is_replayed && !remote.is_redealt;
         let has_choice = consumers > 1 && remote_copies.iter().any(Option::is_some);
-        let is_recallable = has_choice && Self::can_recall(policy, is_ordered);
+        let is_recallable = has_choice && policy.binds_late() && !is_ordered;
         let inboxes = if is_dealt_late { remote.local_producers } else { 0 };
         Self {
             name,
@@ -130,8 +120,6 @@ impl Stream {
             remote,
             is_recallable,
             is_one_of_several,
-            is_hedged: false,
-            monitor: None,
             sizing: None,
             observer: None,
             state: Mutex::new(StreamState {
@@ -150,28 +138,11 @@ impl Stream {
                 to_tell: Vec::new(),
                 tickets: 0,
                 is_first_come: is_ordered,
-                hedges: None,
                 sent_all: BTreeSet::new(),
             }),
             has_idle: AtomicBool::new(false),
             inboxes: (0..inboxes).map(|_| Inbox::default()).collect(),
         }
-    }
-
-    /// Also gives late blocks to a second copy, for at most this percentage of the blocks.
-    /// `keeps_order`: an order is kept, so later blocks wait.
-    pub(crate) fn hedged(mut self, percent: Option<u32>, keeps_order: bool) -> Self {
-        self.is_hedged = percent.is_some();
-        let is_elsewhere = self.state().remote_copies.iter().any(Option::is_some);
-        if self.is_hedged && is_elsewhere {
-            self.monitor = Some(Arc::default());
-            // Blocks that wait after a late one are called back, and need not be hedged.
-            self.is_recallable = true;
-            self.state().remote_copies.iter_mut().flatten().for_each(RemoteCopy::look_after);
-        }
-        let hedges = |percent| Hedges::new(percent, keeps_order, self.consumers);
-        self.state().hedges = percent.map(hedges);
-        self
     }
 
     /// Sets up the choice of block sizes, if the cut asks for it, and the observer.
@@ -196,7 +167,7 @@ impl Stream {
     /// Whether a block that a copy has taken may be dealt again, so that a unit has not ended
     /// before all are done.
     fn counts_undone(&self) -> bool {
-        self.remote.is_redealt || self.is_recallable || self.is_hedged
+        self.remote.is_redealt || self.is_recallable
     }
 
     /// Whether blocks have to be distinguished by their group.
@@ -258,12 +229,9 @@ impl Stream {
     /// Forgets a unit that was done, or has ended early.
     pub(crate) fn clear(&self, unit: UnitId) {
         self.ledger.repay(unit, u64::MAX);
-        if !self.is_hedged && !self.is_replayed() {
-            return;
+        if self.is_replayed() {
+            self.state().sent_all.remove(&unit);
         }
-        self.state().clear(unit);
-        // A late copy may be waiting for room for output that is no longer needed.
-        self.ledger.wake_all();
     }
 
     /// The unit has ended early: drops its blocks here, and wakes all copies.
@@ -271,7 +239,7 @@ impl Stream {
         let mut state = self.state();
         self.collect(&mut state);
         let queue = state.purge(unit.rank);
-        state.clear(unit.rank.unit);
+        state.sent_all.remove(&unit.rank.unit);
         state.wake_all();
         drop(state);
         // The thread that ends the unit did not allocate this memory, which may panic when it is
@@ -290,11 +258,10 @@ impl Stream {
         let [(own, own_peak), (others, others_peak)] =
             [self.ledger, self.foreign].map(|ledger| ledger.held());
         let (held, peak) = (own + others, own_peak + others_peak);
-        let (blocks, bytes, copies, hedges) = {
+        let (blocks, bytes, copies) = {
             let mut state = self.state();
             self.collect(&mut state);
-            let hedges = state.hedges.as_ref().map(|hedges| hedges.policy.counts);
-            (state.blocks, state.bytes, state.copies(), hedges.unwrap_or_default())
+            (state.blocks, state.bytes, state.copies())
         };
         StreamReport {
             name: Arc::clone(&self.name),
@@ -305,8 +272,6 @@ impl Stream {
             limit: self.ledger.limit() + self.foreign.limit(),
             block: self.sizing_here().map(Sizing::report),
             copies,
-            hedged: hedges.hedges,
-            hedges_won: hedges.won,
         }
     }
 }

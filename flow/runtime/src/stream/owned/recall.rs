@@ -1,25 +1,20 @@
 //! Calls back blocks that wait at a copy which has become slow, for others that are idle (window).
 //!
-//! A block comes back only if the copy has not begun it: no work is done twice.
+//! A block comes back only if the copy has not begun it: no work is done twice. If blocks are dealt
+//! at once, they stay where they were dealt. In an ordered stream, others may wait for their turn
+//! with later blocks, and could not begin this one unless they took room beyond the limit, as they
+//! do after a loss.
 
 use std::time::Duration;
 
 use super::Stream;
 use super::state::StreamState;
 use crate::memory::block::Block;
-use crate::policy::dealing::DealingPolicy;
 use crate::policy::priority::Priority;
 use crate::policy::window::is_worth_a_recall;
 use crate::stream::remote_copy::RemoteCopy;
 
 impl Stream {
-    /// Whether blocks of a stream like that can be called back. In an ordered one, others may wait
-    /// for their turn with later blocks, and could not begin this one unless they took room beyond
-    /// the limit, as they do after a loss. A hedged stream allows it anyway.
-    pub(super) fn can_recall(policy: DealingPolicy, is_ordered: bool) -> bool {
-        policy.can_recall() && !is_ordered
-    }
-
     /// Calls a block back, if nothing else is left to deal and another copy would finish it sooner.
     pub(super) fn recall(&self, state: &mut StreamState) {
         if !self.is_recallable || state.queues.values().any(|queue| !queue.undealt.is_empty()) {
@@ -38,9 +33,9 @@ impl Stream {
         if !is_worth_a_recall(until, soonest, state.round_trip(slow)) {
             return;
         }
-        let Some(one) = &mut state.remote_copies[slow] else { return };
-        one.recall();
-        one.flush();
+        if let Some(one) = &mut state.remote_copies[slow] {
+            one.recall();
+        }
     }
 
     /// Called as time passes: a copy elsewhere may get a block that it has left to faster ones, or
@@ -53,14 +48,10 @@ impl Stream {
     pub(super) fn has_come_back(&self, state: &mut StreamState, rank: Priority, block: Block) {
         // A copy that waits for several streams may be busy with another one.
         let free = state.soonest_free().filter(|_| !self.is_one_of_several);
-        let StreamState { dealer, queues, remote_copies, tickets, hedges, .. } = &mut *state;
+        let StreamState { dealer, queues, remote_copies, tickets, .. } = &mut *state;
         // If its unit has ended, it is dropped.
         let Some(queue) = queues.get_mut(&rank) else { return };
         let is_redealt = self.remote.is_redealt;
-        let is_sent_on = free.is_some_and(|(_, copy)| remote_copies[copy].is_some());
-        if let Some(hedges) = hedges.as_mut().filter(|_| !is_sent_on) {
-            hedges.policy.undealt();
-        }
         let Some((_, copy)) = free else {
             queue.undone = queue.undone.saturating_sub(1);
             let block = block.into_queued();
@@ -68,8 +59,7 @@ impl Stream {
         };
         dealer.assigned(copy, 1);
         if let Some(one) = &mut remote_copies[copy] {
-            one.send(rank, block, is_redealt, true);
-            return one.flush();
+            return one.send(rank, block, is_redealt, true);
         }
         queue.undone = queue.undone.saturating_sub(1);
         queue.dealt[copy].push_back((*tickets, block.into_queued()));
@@ -79,24 +69,19 @@ impl Stream {
 }
 
 impl StreamState {
-    pub(super) fn round_trip(&self, copy: usize) -> Duration {
+    fn round_trip(&self, copy: usize) -> Duration {
         let round_trip = self.remote_copies[copy].as_ref().and_then(RemoteCopy::round_trip);
         round_trip.unwrap_or_default()
     }
 
-    /// The idle copies.
-    pub(super) fn all_free(&self) -> impl Iterator<Item = usize> {
-        let is_free = move |copy: &usize| match &self.remote_copies[*copy] {
+    /// The idle copy that would finish a block first, and how long that takes.
+    fn soonest_free(&self) -> Option<(Duration, usize)> {
+        let is_free = |copy: &usize| match &self.remote_copies[*copy] {
             _ if self.consumers[*copy].is_lost => false,
             Some(one) => one.has_nothing() && one.has_memory(),
             None => self.consumers[*copy].is_idle,
         };
-        (0..self.consumers.len()).filter(is_free)
-    }
-
-    /// The one of these that would finish a block first, and how long that takes.
-    fn soonest_free(&self) -> Option<(Duration, usize)> {
-        let free = self.all_free();
+        let free = (0..self.consumers.len()).filter(is_free);
         free.map(|copy| (self.dealer.until_done(copy, self.round_trip(copy)), copy)).min()
     }
 }

@@ -11,10 +11,8 @@ use crate::memory::block::Queued;
 use crate::memory::origin::Origin;
 use crate::memory::receipt::Receipt;
 use crate::policy::cut::OVERHEAD;
-use crate::policy::hedging::keep;
 use crate::policy::priority::{Priority, UnitId};
 use crate::stream::elsewhere::{RemoteProducers, Unexpected};
-use crate::stream::end_tracker::EndedForCopy;
 use crate::stream::remote_copy::{Back, Done, RemoteCopy};
 use crate::stream::unit::Open;
 use crate::stream::unit_queue::UnitQueue;
@@ -29,15 +27,9 @@ impl Stream {
         all.find(|own| own.process == process && own.copies.contains(&copy.into()))
     }
 
-    /// Whether that process, the owner of the stream to the sending filter, announces when that
-    /// copy has sent everything.
-    pub(crate) fn is_ended_by(&self, process: u32, copy: u16) -> bool {
-        self.remote.ender == Some(process) && usize::from(copy) < self.producers
-    }
-
     /// Takes a block from another process. `unit` is `None` if the unit has ended. After a loss,
     /// which the sender may have learned of first, there may be more than there is room for:
-    /// `has_lost` waits for that loss. Blocks of a hedged filter may be sent again without a loss.
+    /// `has_lost` waits for that loss.
     pub(crate) fn sent(
         &self,
         from: &RemoteProducers,
@@ -49,9 +41,7 @@ impl Stream {
     ) -> Result<(), Unexpected> {
         let bytes = payload.len() + OVERHEAD;
         let held = self.foreign.add(bytes);
-        let is_hedged = self.remote.ender.is_some();
-        let is_within =
-            held <= self.foreign.limit() || self.is_replayed() && (is_hedged || has_lost());
+        let is_within = held <= self.foreign.limit() || self.is_replayed() && has_lost();
         let sender = Arc::clone(&from.sender);
         let receipt = Receipt::Room { sender, bytes, ledger: self.foreign };
         let block = Queued { origin, receipt: Some(Box::new(receipt)), ..Queued::new(payload, 0) };
@@ -95,13 +85,7 @@ impl Stream {
         let copy = usize::from(copy);
         let remote_copy = state.remote_copy(process, copy)?;
         let done = remote_copy.done(unit, sequences, took, waited)?;
-        let Done { rank, count, bytes, unbegun, awaited, hedged, took, was_at, stray } = done;
-        if let Some(hedges) = &mut state.hedges {
-            hedges.policy.sample(copy, was_at);
-        }
-        for (sequence, is_second) in hedged {
-            state.has_won(unit, sequence, is_second);
-        }
+        let Done { rank, count, bytes, unbegun, took, stray } = done;
         state.dealer.began(copy, unbegun);
         state.dealer.done(copy, count, 1, took);
         let busy = took.saturating_sub(blocked);
@@ -110,7 +94,7 @@ impl Stream {
         let counts_undone = self.counts_undone();
         let queue = state.queues.get_mut(&rank).filter(|_| counts_undone);
         let is_end = queue.is_some_and(|queue| {
-            queue.undone -= awaited;
+            queue.undone -= count;
             queue.ended.is_all()
         });
         self.after_done(&mut state, is_end);
@@ -133,30 +117,12 @@ impl Stream {
             if is_unbegun {
                 state.dealer.dropped(copy);
             }
-            let Some(Back { rank, block, is_hedged }) = back else { continue };
-            if !(is_hedged && state.is_alone_again(unit, *sequence)) {
+            if let Some(Back { rank, block }) = back {
                 self.has_come_back(&mut state, rank, block);
             }
         }
         // It has room again, and copies here that left it a block are not asked again.
         self.after_done(&mut state, false);
-        Ok(())
-    }
-
-    /// A process reports that a copy there is done with a unit.
-    pub(crate) fn through(&self, process: u32, copy: u16, unit: UnitId) -> Result<(), Unexpected> {
-        let mut state = self.state();
-        let copy = usize::from(copy);
-        state.remote_copy(process, copy)?;
-        let Some(hedges) = &mut state.hedges else {
-            return Err(Unexpected("the end of a unit at a filter that is not hedged"));
-        };
-        // Unless the unit was ended without it.
-        if let Some(at) = hedges.ends.announced.remove(&(unit, copy)) {
-            keep(&mut hedges.ends.took, at.elapsed());
-            hedges.ends.ended.push(EndedForCopy { copy, process: Some(process), unit });
-        }
-        self.watch_all(&mut state);
         Ok(())
     }
 
@@ -230,19 +196,12 @@ impl StreamState {
             return;
         }
         self.dealer.lose(copy);
-        self.lose_ends(copy);
         let left = self.remote_copies[copy].as_mut().map(RemoteCopy::lose).unwrap_or_default();
-        for Back { rank, block, is_hedged } in left {
-            if is_hedged && self.is_alone_again(rank.unit, block.sequence()) {
-                continue;
-            }
+        for Back { rank, block } in left {
             // If its unit has ended, it is dropped.
             if let Some(queue) = self.queues.get_mut(&rank) {
                 queue.undone = queue.undone.saturating_sub(1);
                 queue.deal_again(block.into_queued());
-                if let Some(hedges) = &mut self.hedges {
-                    hedges.policy.undealt();
-                }
             }
         }
         let Self { queues, .. } = self;

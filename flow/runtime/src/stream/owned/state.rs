@@ -12,10 +12,8 @@ use crate::memory::wakeup::Wakeup;
 use crate::panics::caught;
 use crate::policy::copy_state::{CopyState, Deal};
 use crate::policy::dealing::{Backlog, Dealer};
-use crate::policy::hedging::Hedge;
 use crate::policy::priority::{Priority, UnitId};
 use crate::policy::size_tuner::SizeDecision;
-use crate::stream::hedges::Hedges;
 use crate::stream::observer::Observer;
 use crate::stream::remote_copy::RemoteCopy;
 use crate::stream::unit_queue::{UnitQueue, count_over};
@@ -50,8 +48,6 @@ pub(super) struct StreamState {
     /// each has its part of an order that others keep, and if they took theirs in different orders,
     /// each could wait for the others.
     pub(super) is_first_come: bool,
-    /// The blocks that the copies here are processing, if late ones may be hedged.
-    pub(super) hedges: Option<Hedges>,
     /// If blocks may be sent again, units under way with nothing new to come.
     pub(super) sent_all: BTreeSet<UnitId>,
 }
@@ -60,7 +56,6 @@ pub(super) struct StreamState {
 pub(super) enum Event {
     Dealt(Deal),
     Sized(SizeDecision),
-    Hedged(Hedge),
 }
 
 /// The observer, and the number of the stream.
@@ -111,7 +106,6 @@ impl Drop for Locked<'_> {
             // A panic of the observer must not end a thread that reads a link.
             let _ = caught(|| match event {
                 Event::Dealt(deal) => observer.dealt(stream, &deal, at),
-                Event::Hedged(hedge) => observer.hedged(stream, &hedge, at),
                 Event::Sized(decision) => observer.sized(stream, &decision, at),
             });
         }
@@ -138,7 +132,6 @@ impl StreamState {
         // Another process gets blocks one by one.
         let is_remote = self.remote_copies[copy].is_some();
         let is_one_of_several = self.consumers.len() > 1;
-        let is_alone = is_remote || self.hedges.is_some();
         let Self { dealer, queues, over, is_first_come, .. } = self;
         if let Some((rank, queue)) = queues.iter_mut().find(|(_, queue)| queue.again > 0) {
             // Copies that wait for its output hold up others, also of other units.
@@ -169,7 +162,7 @@ impl StreamState {
             }
             let backlog = Backlog { blocks: queue.undealt.len(), is_last };
             if dealer.may_take(copy, backlog) || queue.is_overdue(copy, dealer, batch) {
-                let blocks = match is_alone || (*is_first_come && is_one_of_several) {
+                let blocks = match is_remote || (*is_first_come && is_one_of_several) {
                     // Everything waits for the first of them, so the others cannot be left to
                     // another copy.
                     true => 1,
@@ -232,16 +225,6 @@ impl StreamState {
             dealt.iter().for_each(|_| self.dealer.dropped(copy));
         }
         Some(queue)
-    }
-
-    /// As [`Stream::clear`](super::Stream::clear); threads that are woken later find no copy late with the unit.
-    pub(super) fn clear(&mut self, unit: UnitId) {
-        self.sent_all.remove(&unit);
-        let Self { hedges, remote_copies, .. } = self;
-        if let Some(hedges) = hedges {
-            hedges.forget(unit);
-            remote_copies.iter_mut().flatten().for_each(|one| one.beat_all(unit));
-        }
     }
 
     /// The state of each copy.

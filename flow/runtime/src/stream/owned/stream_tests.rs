@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::memory::batch::Batch;
 use crate::memory::block::Queued;
+use crate::memory::wakeup::Wakeup;
 use crate::policy::cut::OVERHEAD;
 use crate::stream::report::Failure;
 use crate::stream::unit::{Unit, Units};

@@ -13,7 +13,7 @@ use crate::policy::dealing::BATCH_BLOCKS;
 use crate::stream::remote_copy::RemoteCopy;
 use crate::stream::unit::Open;
 use crate::stream::unit_queue::UnitQueue;
-use crate::stream::work::{Finished, NextWork};
+use crate::stream::work::NextWork;
 
 impl Stream {
     /// Takes the next item for that copy, the most urgent unit first. If there is none, the copy is
@@ -31,22 +31,13 @@ impl Stream {
             self.collect(&mut state);
         }
         batch.look_again = None;
-        let mut work = self.before_take(&mut state, copy);
-        let is_late = work.is_none() && self.is_hedged;
-        let late = if is_late { self.hedge_first(&mut state, copy, batch) } else { None };
-        let is_late = late.is_some();
-        work = work.or(late);
-        work = work.or_else(|| self.take_next(&mut state, copy, batch));
+        let mut work = self.take_next(&mut state, copy, batch);
         if work.is_none() {
             self.set_idle(&mut state, copy, true);
             state.publish(&self.has_idle);
             self.collect(&mut state);
             work = self.take_next(&mut state, copy, batch);
         }
-        if matches!(work, Some(NextWork::Blocks)) && !is_late {
-            self.is_at(&mut state, copy, batch);
-        }
-        work = work.or_else(|| self.hedge(&mut state, copy, batch));
         self.set_idle(&mut state, copy, work.is_none());
         if work.is_none() {
             state.consumers[copy].wakeup.get_or_insert_with(|| Arc::clone(own));
@@ -79,14 +70,8 @@ impl Stream {
     }
 
     /// The copy has finished with the blocks it took: it processed `processed` of them in that
-    /// time. Any copy can take the rest. Returns the outcome.
-    pub(crate) fn done(
-        &self,
-        copy: usize,
-        batch: &mut Batch,
-        processed: usize,
-        took: Duration,
-    ) -> Finished {
+    /// time. Any copy can take the rest.
+    pub(crate) fn done(&self, copy: usize, batch: &mut Batch, processed: usize, took: Duration) {
         let size = batch.size();
         let mut state = self.state();
         state.dealer.done(copy, size, processed, took);
@@ -97,10 +82,8 @@ impl Stream {
             batch.removed_bytes(),
             took.saturating_sub(batch.blocked),
         );
-        let finished = self.is_through(&mut state, copy, took);
         let counts_undone = self.counts_undone();
         let queue = match batch.rank() {
-            _ if finished.is_beaten => None,
             Some(rank) if size > 1 || counts_undone => state.queues.get_mut(&rank),
             _ => None,
         };
@@ -121,7 +104,6 @@ impl Stream {
         }
         drop(state);
         batch.clear();
-        finished
     }
 
     /// Called after a copy has finished blocks, perhaps the last ones of a unit.
