@@ -3,9 +3,7 @@
 use super::Stream;
 use super::state::StreamState;
 use crate::memory::batch::Batch;
-use crate::policy::priority::UnitId;
 use crate::stream::remote_copy::RemoteCopy;
-use crate::stream::unit_queue::count_over;
 use crate::stream::work::NextWork;
 
 impl Stream {
@@ -67,7 +65,7 @@ impl Stream {
             let is_urgent = state.queues.values().any(|queue| queue.again > 0);
             let next = match is_urgent || (has_room && !is_left_to_others) {
                 true => self.take_next(state, copy, &mut batch),
-                false => state.end_for(copy, self.counts_undone()).map(NextWork::End),
+                false => state.take_end(copy, self.counts_undone()),
             };
             let Some(one) = &mut state.remote_copies[copy] else { return };
             match (next, batch.rank()) {
@@ -88,17 +86,11 @@ impl Stream {
 
 impl StreamState {
     /// Takes a unit whose end is to be announced to that copy.
-    fn end_for(&mut self, copy: usize, is_redealt: bool) -> Option<UnitId> {
-        let mut queues = self.queues.iter_mut();
-        let (rank, queue) = queues.find(|(_, queue)| {
+    fn take_end(&mut self, copy: usize, is_redealt: bool) -> Option<NextWork> {
+        let mut queues = self.queues.iter();
+        let (rank, _) = queues.find(|(_, queue)| {
             queue.is_over(is_redealt) && queue.dealt[copy].is_empty() && !queue.notified.has(copy)
         })?;
-        let rank = *rank;
-        queue.notified.add(copy);
-        if queue.notified.is_all() {
-            count_over(&mut self.over, queue);
-            self.queues.remove(&rank);
-        }
-        Some(rank.unit)
+        Some(self.end_for(copy, *rank))
     }
 }

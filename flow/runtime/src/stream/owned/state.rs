@@ -132,7 +132,7 @@ impl StreamState {
         // Another process gets blocks one by one.
         let is_remote = self.remote_copies[copy].is_some();
         let is_one_of_several = self.consumers.len() > 1;
-        let Self { dealer, queues, over, is_first_come, .. } = self;
+        let Self { dealer, queues, is_first_come, .. } = self;
         if let Some((rank, queue)) = queues.iter_mut().find(|(_, queue)| queue.again > 0) {
             // Copies that wait for its output hold up others, also of other units.
             batch.take_again(*rank, queue.undealt.pop_front());
@@ -181,15 +181,23 @@ impl StreamState {
                 return Some(NextWork::Blocks);
             }
             if queue.is_over(is_redealt) && !queue.notified.has(copy) {
-                queue.notified.add(copy);
-                if queue.notified.is_all() {
-                    count_over(over, queue);
-                    queues.remove(&rank);
-                }
-                return Some(NextWork::End(rank.unit));
+                return Some(self.end_for(copy, rank));
             }
         }
         None
+    }
+
+    /// Announces to that copy that a unit has ended, which is forgotten when all copies know.
+    pub(super) fn end_for(&mut self, copy: usize, rank: Priority) -> NextWork {
+        let Self { queues, over, .. } = self;
+        if let Some(queue) = queues.get_mut(&rank) {
+            queue.notified.add(copy);
+            if queue.notified.is_all() {
+                count_over(over, queue);
+                queues.remove(&rank);
+            }
+        }
+        NextWork::End(rank.unit)
     }
 
     /// Publishes to threads without the lock whether a consumer is idle.
