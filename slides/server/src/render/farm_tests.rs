@@ -214,7 +214,7 @@ async fn farms_change_together_or_not_at_all() {
     let remote = Remote::new(1, WorkerMemory::of(&worker_limits::memory()));
     let workers = [WorkerThreads { remote: Arc::new(remote), threads: 1 }];
     // A pipeline cannot have two filters of the same name.
-    Arc::get_mut(&mut other).unwrap().options.name = "results";
+    Arc::get_mut(&mut other).unwrap().options.name = "ends";
     assert!(Farm::all_work_with(&[&one, &other], &workers).is_err());
     assert!(!one.dealt().is_dealt);
     Arc::get_mut(&mut other).unwrap().options.name = "work";

@@ -1,11 +1,11 @@
 //! A filter of `seekwire-flow` with copies here and at workers, which process jobs.
 //!
 //! ```text
-//! jobs (source) ──> filter, copy 0..n here, copy n.. at workers ──> results (sink)
+//! jobs (source) ──> filter, copy 0..n here, copy n.. at workers ──> ends (sink)
 //! ```
 //!
-//! Only the numbers of jobs pass through the streams: their bytes and clients are in a table of
-//! this process. A copy at a worker sends it the bytes and waits for the answer; if none comes, it
+//! Only the numbers of jobs pass through the first stream: their bytes and clients are in a table of
+//! this process. Nothing passes through the second one: its sink learns when a unit of work ends. A copy at a worker sends it the bytes and waits for the answer; if none comes, it
 //! does the work itself.
 //!
 //! Without a guarantee, the pipeline runs one unit of work for its whole life. With one, each
@@ -104,13 +104,13 @@ impl Waiting {
         number
     }
 
-    /// `None` if the job is done.
+    /// `None` if the job's unit has failed.
     fn job(&self, number: u64) -> Option<(Task, Bytes)> {
         let state = self.state();
         state.jobs.get(&number).map(|job| (job.task, job.block.clone()))
     }
 
-    /// Answers a job, unless another copy was faster.
+    /// Answers a job, unless its unit has failed meanwhile.
     fn answer(&self, number: u64, outcome: Outcome) {
         if let Some(Job { answer, permit, block, memory, .. }) = self.take(number) {
             drop((permit, block, memory));
@@ -200,8 +200,8 @@ impl Pipeline {
         };
         graph.filter(name, copies, Ports::step(), copy)?;
         let of = Arc::clone(&waiting);
-        let results = move || UnitSink { waiting: Arc::clone(&of), update: None };
-        graph.filter("results", 1, Ports::sink(), results)?;
+        let ends = move || UnitSink { waiting: Arc::clone(&of), update: None };
+        graph.filter("ends", 1, Ports::sink(), ends)?;
         let cut = match options.guarantee {
             None => Cut::Whole,
             Some(_) => {
@@ -210,7 +210,7 @@ impl Pipeline {
         };
         let policy = options.policy;
         graph.connect("jobs", name, StreamOptions { policy, cut, ..StreamOptions::default() })?;
-        graph.connect(name, "results", StreamOptions::default())?;
+        graph.connect(name, "ends", StreamOptions::default())?;
         if let Some(guarantee) = options.guarantee {
             graph.guarantee(within(guarantee))?;
         }
@@ -378,20 +378,13 @@ impl JobFilter {
 }
 
 impl Filter for JobFilter {
-    fn process(
-        &mut self,
-        block: Block,
-        _: usize,
-        out: &mut Outputs<'_>,
-    ) -> Result<(), FilterError> {
+    fn process(&mut self, block: Block, _: usize, _: &mut Outputs<'_>) -> Result<(), FilterError> {
         for number in block.chunks(NUMBER) {
             let number = u64::from_le_bytes(number.try_into()?);
-            // Another copy may have finished it.
+            // Its unit may have failed.
             if let Some((task, block)) = self.waiting.job(number) {
                 self.waiting.answer(number, self.outcome(task, &block));
             }
-            // The output is the same, whichever copy did the work.
-            out.send(0, number.to_le_bytes().to_vec())?;
         }
         Ok(())
     }
