@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::program::{Actor, Call, SLOTS, Step, TestProgram};
+use crate::program::{Actor, Call, OptionValue, SLOTS, Step, TestProgram};
 
 /// Any thread of the process that is not asleep.
 const ANY: usize = usize::MAX;
@@ -17,6 +17,12 @@ pub(crate) fn steps(program: &TestProgram) -> Vec<Step> {
         if program.steps.iter().any(|step| step.call == Call::Stop { process }) {
             steps.push(step(process, Call::Continue { process }));
         }
+    }
+    // Otherwise it would depend on time whether bytes that are held back arrive before the drains.
+    for process in processes.clone() {
+        let (level, name, value) = (libc::IPPROTO_TCP, libc::TCP_CORK, OptionValue::Int(0));
+        let uncork = |slot: &usize| Call::SetOption { slot: *slot, level, name, value };
+        steps.extend(slots.iter().map(uncork).map(|call| step(process, call)));
     }
     let drain =
         |process: usize| slots.iter().map(move |slot| step(process, Call::Drain { slot: *slot }));
