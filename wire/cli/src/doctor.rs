@@ -391,9 +391,12 @@ fn containment() -> Finding {
     };
     if filters > Config::get().seccomp {
         let advice = match filter::trial() {
-            Trial::AllowedWithoutRelays(call) => Some(format!(
+            Trial::AllowedWithoutHandOvers(call) => Some(format!(
                 "allow {call}: without it, bytes that a program has not read when it starts another \
                  one may not reach that one"
+            )),
+            Trial::AllowedWithoutLinks(call) => Some(format!(
+                "allow {call}: without it, no connection uses memory that machines share"
             )),
             Trial::Kills => {
                 filter::deadly_call().map(|call| format!("allow {call}, or programs stay on TCP"))

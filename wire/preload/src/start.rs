@@ -101,8 +101,11 @@ fn filtered(tried: u32) -> Option<String> {
         ),
         Some(_) => {
             let trial = filter::trial();
-            if matches!(trial, Trial::AllowedWithoutRelays(_)) {
+            if matches!(trial, Trial::AllowedWithoutHandOvers(_)) {
                 process::note_filter();
+            }
+            if trial != Trial::Allowed {
+                seekwire_endpoint::machine_links::forbid();
             }
             trial.obstacle()
         }

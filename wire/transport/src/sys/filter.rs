@@ -63,8 +63,10 @@ pub fn is_harmless(program: &[sock_filter]) -> bool {
 pub enum Trial {
     /// They allow all calls of the library.
     Allowed,
-    /// They allow all but this one, which only relays make.
-    AllowedWithoutRelays(&'static str),
+    /// They allow all but this one, which only links between machines need.
+    AllowedWithoutLinks(&'static str),
+    /// They allow all but this one, which only hand-overs to other programs need.
+    AllowedWithoutHandOvers(&'static str),
     /// They block this call.
     Blocked(&'static str),
     /// They end a process that makes one of the calls.
@@ -78,7 +80,7 @@ impl Trial {
     #[must_use]
     pub fn obstacle(self) -> Option<String> {
         match self {
-            Self::Allowed | Self::AllowedWithoutRelays(_) => None,
+            Self::Allowed | Self::AllowedWithoutLinks(_) | Self::AllowedWithoutHandOvers(_) => None,
             Self::Blocked(call) => Some(format!(
                 "a filter of system calls (seccomp) blocks {call}, which the library needs; allow it \
                  where the filter is set (SystemCallFilter= or RestrictAddressFamilies= of a unit, \
@@ -100,8 +102,8 @@ impl Trial {
 /// Tries each call of the library in a copy of this process, with arguments that the kernel refuses
 /// or that have no effect.
 ///
-/// Only filters that end a process for starting another one or for waiting for it harm the caller.
-/// They would also keep it from having threads and children.
+/// The caller itself makes three calls that the dynamic linker may not have made: clone(2), wait4(2)
+/// and newfstatat(2). A filter that ends processes for one of these ends the caller.
 #[must_use]
 pub fn trial() -> Trial {
     if process::begins_namespace() {
@@ -110,10 +112,17 @@ pub fn trial() -> Trial {
     }
     match try_calls(0) {
         Ok(Some(0)) => Trial::Allowed,
-        Ok(Some(blocked)) if blocked as usize <= CALLS.len() => {
-            Trial::Blocked(call_at(blocked as usize - 1).name())
+        Ok(Some(blocked)) => {
+            let place = blocked as usize - 1;
+            let name = all_calls().nth(place).map_or("a call", Call::name);
+            match place {
+                _ if place < CALLS.len() => Trial::Blocked(name),
+                _ if place < CALLS.len() + CALLS_OF_HAND_OVERS.len() => {
+                    Trial::AllowedWithoutHandOvers(name)
+                }
+                _ => Trial::AllowedWithoutLinks(name),
+            }
         }
-        Ok(Some(blocked)) => Trial::AllowedWithoutRelays(call_at(blocked as usize - 1).name()),
         Ok(None) => Trial::Kills,
         Err(error) => Trial::Untried(error),
     }
@@ -124,26 +133,26 @@ pub fn trial() -> Trial {
 #[must_use]
 pub fn deadly_call() -> Option<&'static str> {
     let is_deadly_from = |from: usize| matches!(try_calls(from), Ok(None));
-    let at = (0..CALLS.len() + CALLS_OF_RELAYS.len()).rev().find(|&from| is_deadly_from(from))?;
-    Some(call_at(at).name())
+    let at = (0..all_calls().count()).rev().find(|&from| is_deadly_from(from))?;
+    all_calls().nth(at).map(Call::name)
 }
 
-/// The place counts the calls of relays after the others.
-fn call_at(place: usize) -> &'static Call {
-    CALLS.get(place).unwrap_or_else(|| &CALLS_OF_RELAYS[place - CALLS.len()])
+fn all_calls() -> impl Iterator<Item = &'static Call> {
+    CALLS.iter().chain(CALLS_OF_HAND_OVERS).chain(CALLS_OF_LINKS)
 }
 
 /// Tries the calls from this one on, in a copy of this process. Returns 0 or the place of the first
 /// call that is blocked, beginning with 1; `None` if the copy was ended.
 fn try_calls(from: usize) -> Result<Option<i32>, Errno> {
-    let all = || CALLS.iter().chain(CALLS_OF_RELAYS).enumerate().skip(from);
     // SAFETY: the copy makes only system calls, which take no locks, and ends.
     let copy = unsafe { process::copy() }?;
     if copy == 0 {
-        let forbids_dump = [libc::PR_SET_DUMPABLE as usize, 0, 0, 0, 0, 0];
-        // SAFETY: takes only integers.
-        let _ = unsafe { call(libc::SYS_prctl, forbids_dump) };
-        let blocked = all().find(|(_, call)| !call.is_allowed());
+        // A limit of one byte also keeps the program that core(5) names from being started.
+        let limit = [1u64; 2].as_ptr().expose_provenance();
+        let no_dump = [0, libc::RLIMIT_CORE as usize, limit, 0, 0, 0];
+        // SAFETY: the kernel reads two numbers.
+        let _ = unsafe { call(libc::SYS_prlimit64, no_dump) };
+        let blocked = all_calls().enumerate().skip(from).find(|(_, call)| !call.is_allowed());
         process::exit(blocked.map_or(0, |(at, _)| at as i32 + 1));
     }
     Ok(process::status(copy))
@@ -191,6 +200,9 @@ struct Call {
     first: [Option<u64>; 3],
 }
 
+/// The flags with which the library makes a file.
+const CREATED: u64 = (libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC) as u64;
+
 /// Any argument.
 const ANY: [Option<u64>; 3] = [None; 3];
 
@@ -213,7 +225,7 @@ const CALLS: &[Call] = {
     }
     &[
         #[cfg(target_arch = "x86_64")]
-        call!(SYS_open, ANY),
+        call!(SYS_open, [None, Some(CREATED), None]),
         #[cfg(target_arch = "x86_64")]
         call!(SYS_mkdir, ANY),
         #[cfg(target_arch = "x86_64")]
@@ -228,7 +240,7 @@ const CALLS: &[Call] = {
         call!(SYS_poll, ANY),
         #[cfg(not(target_arch = "x86_64"))]
         call!(SYS_getcpu, ANY),
-        call!(SYS_openat, ANY),
+        call!(SYS_openat, [None, None, Some(CREATED)]),
         #[cfg(not(target_arch = "x86_64"))]
         call!(SYS_mkdirat, ANY),
         #[cfg(not(target_arch = "x86_64"))]
@@ -247,6 +259,7 @@ const CALLS: &[Call] = {
         call!(SYS_read, ANY),
         call!(SYS_write, ANY),
         call!(SYS_pread64, ANY),
+        call!(SYS_preadv2, ANY),
         call!(SYS_close, ANY),
         call!("fcntl(F_DUPFD_CLOEXEC)", SYS_fcntl, command(libc::F_DUPFD_CLOEXEC)),
         call!("fcntl(F_GETFD)", SYS_fcntl, command(libc::F_GETFD)),
@@ -254,11 +267,16 @@ const CALLS: &[Call] = {
         call!("fcntl(F_ADD_SEALS)", SYS_fcntl, command(libc::F_ADD_SEALS)),
         call!("fcntl(F_GET_SEALS)", SYS_fcntl, command(libc::F_GET_SEALS)),
         call!("ioctl(FIONREAD)", SYS_ioctl, command(libc::FIONREAD as i32)),
+        call!("ioctl(SIOCATMARK)", SYS_ioctl, command(0x8905)),
         call!("ioctl(TIOCOUTQ)", SYS_ioctl, command(libc::TIOCOUTQ as i32)),
         call!(SYS_pipe2, ANY),
         call!(SYS_splice, ANY),
         call!("socket(AF_UNIX)", SYS_socket, family(libc::AF_UNIX)),
-        call!("socket(AF_NETLINK)", SYS_socket, family(libc::AF_NETLINK)),
+        call!(
+            "socket(AF_NETLINK)",
+            SYS_socket,
+            [Some(libc::AF_NETLINK as u64), None, Some(libc::NETLINK_SOCK_DIAG as u64)]
+        ),
         call!("socketpair(AF_UNIX)", SYS_socketpair, family(libc::AF_UNIX)),
         call!(SYS_bind, ANY),
         call!(SYS_connect, ANY),
@@ -308,12 +326,35 @@ const CALLS: &[Call] = {
     ]
 };
 
-/// Those that only relays make.
-const CALLS_OF_RELAYS: &[Call] = &[
+/// Those that only spill files and relays need.
+const CALLS_OF_HAND_OVERS: &[Call] = &[
+    #[cfg(target_arch = "x86_64")]
+    call!(SYS_access, ANY),
+    call!(SYS_faccessat, ANY),
+    call!(SYS_pwrite64, ANY),
+    call!(SYS_fgetxattr, ANY),
+    call!(SYS_getgid, ANY),
+    call!(SYS_getegid, ANY),
+    call!("fcntl(F_SETFD)", SYS_fcntl, [None, Some(libc::F_SETFD as u64), None]),
+    call!("fcntl(F_SETFL)", SYS_fcntl, [None, Some(libc::F_SETFL as u64), None]),
+    call!(SYS_dup3, ANY),
+    call!(SYS_listen, ANY),
+    call!(SYS_accept4, ANY),
     call!(SYS_setsid, ANY),
     call!(SYS_prctl, [Some(libc::PR_SET_NAME as u64), None, None]),
     call!(SYS_close_range, ANY),
     call!(SYS_wait4, ANY),
+];
+
+/// Those that only links between machines need.
+const CALLS_OF_LINKS: &[Call] = &[
+    call!("socket(AF_INET)", SYS_socket, [Some(libc::AF_INET as u64), None, None]),
+    call!("socket(AF_INET6)", SYS_socket, [Some(libc::AF_INET6 as u64), None, None]),
+    call!(SYS_flock, ANY),
+    call!("fcntl(F_OFD_SETLK)", SYS_fcntl, [None, Some(libc::F_OFD_SETLK as u64), None]),
+    call!(SYS_fchmod, ANY),
+    call!(SYS_fchown, ANY),
+    call!(SYS_getgroups, ANY),
 ];
 
 /// The name of the machine in linux/audit.h.
