@@ -246,6 +246,7 @@ impl<'a, 'o> Waiter for Call<'_, 'a, 'o> {
             ours.sets.iter().for_each(|(at, set)| _ = epoll::is_alone(set, self.fds[*at].fd));
         }
         self.fds.iter_mut().for_each(|entry| entry.revents = 0);
+        guarded_raw(|| ours.sets.iter().for_each(|(_, set)| set.recheck()));
         let ready = guarded_raw(|| ours.add_ready(self.fds)).unwrap_or(false);
         if ready && self.all_attached && guarded_raw(|| ours.knows_all(self.fds)).unwrap_or(false) {
             return Some(Some(count(self.fds)));

@@ -112,6 +112,22 @@ impl<S: SocketHandle> EpollSet<S> {
         state.recheck_after().or_else(|| of_set.then_some(Connection::RECHECK_INTERVAL))
     }
 
+    /// Checks the uncertain connections that are due, for a poll of the set, which may return before
+    /// it [arms](Self::arm).
+    pub(crate) fn recheck(&self) {
+        let Some(epfd) = self.number() else { return };
+        let Some(mut state) = self.state.lock_in_handler() else { return };
+        if state.recheck_after().is_some_and(|left| left.is_zero()) {
+            state.recheck(epfd);
+            // An armed watch that is ready rings, so that the kernel reports the set, too.
+            if state.sleepers > 0 || state.is_watched_by_kernel {
+                state.arm_for_sleepers(epfd);
+            } else {
+                state.arm_all(epfd);
+            }
+        }
+    }
+
     /// True if an event is ready that the kernel does not know about.
     pub(crate) fn is_ready(&self) -> bool {
         self.state.lock_in_handler().is_none_or(|state| state.is_ready())

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use libc::{POLLIN, epoll_event, pollfd};
-use seekwire_endpoint::readiness::{ALWAYS, EDGE, EXCLUSIVE, ONE_SHOT};
+use seekwire_endpoint::readiness::{ALWAYS, EDGE, EXCLUSIVE, ONE_SHOT, Sends};
 use seekwire_transport::Errno;
 use seekwire_transport::spin::PeerPlace;
 
@@ -440,7 +440,10 @@ impl<S: SocketHandle> SetState<S> {
     /// soon as a read that kept sends from TCP has ended, which also comes without a notification.
     pub(super) fn recheck(&mut self, epfd: c_int) {
         for at in 0..self.rechecks.noted().len() {
-            self.refresh(self.rechecks.noted()[at], epfd);
+            let index = self.rechecks.noted()[at];
+            if self.at(index).is_some_and(|watch| watch.sends == Sends::HeldUp) {
+                self.refresh(index, epfd);
+            }
         }
         for index in self.rechecks.take_due() {
             if let Some(watch) = self.at(index) {
@@ -488,7 +491,8 @@ impl<S: SocketHandle> SetState<S> {
 
     /// Wakes a thread because of an uncertain watch, if there is one.
     fn call_uncertain(&mut self) {
-        let last = self.rechecks.noted().last().copied();
+        let is_there = |index: &u32| self.watches.get(*index as usize).is_some_and(Option::is_some);
+        let last = self.rechecks.noted().iter().rev().copied().find(is_there);
         if let Some(watch) = last.and_then(|index| self.at(index)) {
             watch.socket.connection.ring_own_doorbell();
         }
