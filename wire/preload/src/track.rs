@@ -203,15 +203,28 @@ impl SocketRef {
             let has = || self.connection.has_number(Fd::new(fd));
             ffi::guarded(|| ffi::keeping_errno(has)).unwrap_or(false)
         };
-        let fd = self.connection.fd().raw();
-        let is_it = || {
+        let is_it = |fd: c_int| {
             table::socket(fd)
                 .is_some_and(|entered| std::ptr::eq(&raw const *entered, &raw const **self))
         };
-        if !has(fd) && is_it() {
+        let mut fd = self.connection.fd().raw();
+        // Several numbers may have been closed.
+        while !has(fd) && is_it(fd) {
             ffi::keeping_errno(|| untrack_unseen(fd));
+            let next = self.connection.fd().raw();
+            if next == fd {
+                break;
+            }
+            fd = next;
         }
-        has(self.number()) && has(self.connection.fd().raw())
+        if !has(self.number()) {
+            return false;
+        }
+        if !has(self.connection.fd().raw()) {
+            // Another thread, or the interrupted one, is about to note the same.
+            self.connection.set_fd(Fd::new(self.number()));
+        }
+        true
     }
 }
 

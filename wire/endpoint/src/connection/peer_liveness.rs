@@ -313,6 +313,7 @@ impl Connection {
             && q.unread() == 0
             && socket::unread(self.fd()) == Ok(0)
             && self.peer_is_ending(data_path)
+            && !self.is_stale(data_path)
             && data_path.is_sound();
         if is_killed {
             self.reset_by_killed(data_path);
