@@ -44,8 +44,8 @@ pub(super) struct Call<'c> {
 /// After this many waits in which nothing moved, the peer is taken to prevent sleep.
 const IN_VAIN: u32 = 1000;
 /// After the first wait that is a sleep in any case, this many may show that sleep is possible
-/// again.
-const PROBES: u32 = 10;
+/// again. More would keep a processor busy while something ends every sleep.
+const PROBES: u32 = 1;
 
 /// A thread that sleeps, until this is dropped.
 pub struct Asleep<'c>(&'c Connection);

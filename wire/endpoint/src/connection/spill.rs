@@ -313,9 +313,13 @@ impl Connection {
 
     /// Sets whether the next program gets the spill: if bytes are left there and the socket `goes` to
     /// that program.
-    pub fn pass_spill_on(&self, goes: impl FnOnce() -> bool) {
-        if let Some(spill) = self.spill.get() {
-            spill.pass_on(self.has_spill() && goes());
+    pub fn pass_spill_on(&self, goes: impl Fn() -> bool) {
+        let Some(spill) = self.spill.get() else { return };
+        let is_wanted = || self.has_spill() && goes();
+        spill.pass_on(is_wanted());
+        if is_wanted() {
+            // Another thread may have filled it for its own program meanwhile.
+            spill.pass_on(true);
         }
     }
 

@@ -504,9 +504,15 @@ pub fn is_zerocopy(fd: Fd) -> Result<bool, Errno> {
 /// connection: those of SO_ZEROCOPY and SO_TIMESTAMPING.
 #[must_use]
 pub fn fills_error_queue(fd: Fd) -> bool {
-    [libc::SO_ZEROCOPY, libc::SO_TIMESTAMPING].into_iter().any(|name| {
+    let options = [
+        (libc::SOL_SOCKET, libc::SO_ZEROCOPY),
+        (libc::SOL_SOCKET, libc::SO_TIMESTAMPING),
+        (libc::SOL_IP, libc::IP_RECVERR),
+        (libc::SOL_IPV6, libc::IPV6_RECVERR),
+    ];
+    options.into_iter().any(|(level, name)| {
         let mut on: libc::c_int = 0;
-        getsockopt(fd, libc::SOL_SOCKET, name, &mut on).is_ok() && on != 0
+        getsockopt(fd, level, name, &mut on).is_ok() && on != 0
     })
 }
 

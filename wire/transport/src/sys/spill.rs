@@ -215,6 +215,9 @@ impl SpillFile {
     /// Sets whether the next program of this process, or one that it starts, gets it.
     pub fn pass_on(&self, on: bool) {
         let flags = if on { FdFlags::empty() } else { FdFlags::CLOEXEC };
+        if rustix::io::fcntl_getfd(&self.file) == Ok(flags) {
+            return;
+        }
         let _ = rustix::io::fcntl_setfd(self.file.as_fd(), flags);
     }
 }
