@@ -50,7 +50,7 @@ fn script(stage: &Stage, before: &[String], settings: &[&str], words: &[&str]) -
     command.args(&all[1..]).arg(format!("LD_PRELOAD={}", library.display())).args(settings);
     command.arg(python());
     let is_script = |word: &&str| word.ends_with(".py");
-    command.args(words.iter().map(|word| match is_script(&word) {
+    command.args(words.iter().map(|word| match is_script(word) {
         true => source(word),
         false => word.into(),
     }));
