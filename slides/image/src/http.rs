@@ -7,6 +7,7 @@ use crate::zarr::{Store, inside};
 use crate::{Error, Result};
 use crate::{redirect, tls};
 use std::io::Read;
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use ureq::http::{HeaderMap, HeaderValue, Request, Response};
@@ -103,17 +104,37 @@ pub(crate) fn agent(name: &str, url: &str) -> Result<Agent> {
 
 /// A location as errors and logs show it: the address of a web server without its query, which is
 /// often a signature, and without user and password. All other locations stay as they are.
+///
+/// A `/`, `?` or `#` in a password ends the host, which then is none: all before the last `@` may be
+/// secret.
 #[must_use]
 pub fn public(location: &str) -> String {
-    let address = without_query(location);
-    match address.split_once("://") {
+    match location.split_once("://") {
         Some((scheme @ ("http" | "https"), rest)) => {
-            let host = rest.split('/').next().unwrap_or(rest);
-            let secret = host.rfind('@').map_or(0, |at| at + 1);
-            format!("{scheme}://{}", &rest[secret..])
+            let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+            let before_host = authority.rfind('@').map_or(0, |at| at + 1);
+            let secret = match is_host(&authority[before_host..]) {
+                true => before_host,
+                false => rest.rfind('@').map_or(0, |at| at + 1),
+            };
+            format!("{scheme}://{}", without_query(&rest[secret..]))
         }
         _ => location.to_owned(),
     }
+}
+
+/// Whether this is the host and port of an address: `host`, `host:80` or `[::1]:80`.
+fn is_host(text: &str) -> bool {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    let (is_host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, port)) => (address.parse::<Ipv6Addr>().is_ok(), port),
+        None => {
+            let (host, port) = text.split_at(text.find(':').unwrap_or(text.len()));
+            (!host.is_empty() && host.bytes().all(is_name), port)
+        }
+    };
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    is_host && (port.is_empty() || port.strip_prefix(':').is_some_and(is_port))
 }
 
 fn without_query(url: &str) -> &str {
@@ -398,6 +419,11 @@ mod tests {
             ("http://host/a.svs?key=secret#b", "http://host/a.svs"),
             ("https://user:pass@word@host:8080/a@b.svs", "https://host:8080/a@b.svs"),
             ("https://user@host", "https://host"),
+            ("https://user:pass/word@host/a.svs", "https://host/a.svs"),
+            ("https://user:pass?word@host:80/a.svs?key=secret", "https://host:80/a.svs"),
+            ("https://user:pass#1@/word@[::1]:80/a.svs", "https://[::1]:80/a.svs"),
+            ("https://[::1]/a@b.svs", "https://[::1]/a@b.svs"),
+            ("https://host:80/a@b.svs", "https://host:80/a@b.svs"),
             ("s3://bucket/a?b@c.svs", "s3://bucket/a?b@c.svs"),
             ("/slides/a?b@c.svs", "/slides/a?b@c.svs"),
         ] {
