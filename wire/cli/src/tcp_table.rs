@@ -15,6 +15,8 @@ pub(crate) struct TcpConnection {
     pub(crate) peer: SocketAddr,
     /// The user that created the socket.
     pub(crate) user: u32,
+    /// Neither end has closed its side.
+    pub(crate) is_established: bool,
 }
 
 /// The connections of one namespace.
@@ -75,12 +77,13 @@ fn parse_line(line: &str) -> Option<TcpConnection> {
     let mut fields = line.split_ascii_whitespace().skip(1);
     let local = parse_address(fields.next()?)?;
     let peer = parse_address(fields.next()?)?;
-    if ![ESTABLISHED, FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT].contains(&fields.next()?) {
+    let state = fields.next()?;
+    if ![ESTABLISHED, FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT].contains(&state) {
         return None;
     }
     let user = fields.nth(3)?.parse().ok()?;
     let socket = fields.nth(1)?.parse().ok()?;
-    Some(TcpConnection { socket, local, peer, user })
+    Some(TcpConnection { socket, local, peer, user, is_established: state == ESTABLISHED })
 }
 
 /// `0100007F:1F90`: the address as hexadecimal words in the machine's byte order, the port as a
@@ -117,12 +120,14 @@ mod tests {
             local: "127.0.0.1:8080".parse().unwrap(),
             peer: "127.0.0.2:50000".parse().unwrap(),
             user: 1000,
+            is_established: true,
         };
         assert_eq!(parse_line(v4), Some(expected));
 
         let v6 = "   0: 00000000000000000000000001000000:0016 00000000000000000000000001000000:D431 08 0:0 0:0 0 0 0 99 1";
         let connection = parse_line(v6).unwrap();
         assert_eq!((connection.socket, connection.local), (99, "[::1]:22".parse().unwrap()));
+        assert!(!connection.is_established);
     }
 
     #[cfg(target_endian = "little")]

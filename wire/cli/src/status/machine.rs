@@ -23,6 +23,22 @@ pub(super) struct Machine {
     tables: BTreeMap<u64, TcpTable>,
     /// Of the processes that hold a socket, one that has the library, if there is any.
     holders: HashMap<u64, Rc<Other>>,
+    lone: LoneEnds,
+}
+
+/// Established ends whose other end is nowhere on this machine, by each of their addresses: the
+/// other ones are on other machines, or an address was translated on the way.
+#[derive(Debug, Default)]
+struct LoneEnds {
+    by_local: HashMap<ScopedAddress, Vec<TcpConnection>>,
+    by_peer: HashMap<ScopedAddress, Vec<TcpConnection>>,
+}
+
+/// An address, with the network namespace of an address that is another one in each.
+type ScopedAddress = (Option<u64>, SocketAddr);
+
+fn scoped(namespace: u64, address: SocketAddr) -> ScopedAddress {
+    (address.ip().is_loopback().then_some(namespace), address)
 }
 
 /// A process at the other end.
@@ -100,6 +116,20 @@ impl Machine {
                 }
             }
         }
+        self.find_lone_ends();
+    }
+
+    fn find_lone_ends(&mut self) {
+        let mut lone = LoneEnds::default();
+        for (namespace, table) in &self.tables {
+            for end in table.all().filter(|end| end.is_established) {
+                if self.mirror(*namespace, end.local, end.peer).is_none() {
+                    lone.by_local.entry(scoped(*namespace, end.local)).or_default().push(end);
+                    lone.by_peer.entry(scoped(*namespace, end.peer)).or_default().push(end);
+                }
+            }
+        }
+        self.lone = lone;
     }
 
     /// Adds to a row what the other end shows.
@@ -136,24 +166,39 @@ impl Machine {
         };
     }
 
-    fn other_end(&self, namespace: u64, local: SocketAddr, peer: SocketAddr) -> Option<OtherEnd> {
+    /// The other end, if its addresses are the same there.
+    fn mirror(&self, namespace: u64, local: SocketAddr, peer: SocketAddr) -> Option<OtherEnd> {
         let mirrored = |table: &TcpTable| table.between(peer, local);
-        if let Some(end) = self.tables.get(&namespace).and_then(mirrored) {
-            return Some(OtherEnd::Here(end));
-        }
-        if let Some(end) = self.tables.values().find_map(mirrored) {
-            return Some(OtherEnd::OtherNamespace(end));
-        }
-        let is_alone = |end: &TcpConnection| {
-            self.tables.values().all(|table| table.between(end.peer, end.local).is_none())
+        let here = self.tables.get(&namespace).and_then(mirrored).map(OtherEnd::Here);
+        // Loopback addresses of other namespaces have nothing to do with these.
+        let may_leave = !local.ip().is_loopback() && !peer.ip().is_loopback();
+        let elsewhere = || self.tables.values().find_map(mirrored).map(OtherEnd::OtherNamespace);
+        here.or_else(|| may_leave.then(elsewhere).flatten())
+    }
+
+    fn other_end(&self, namespace: u64, local: SocketAddr, peer: SocketAddr) -> Option<OtherEnd> {
+        let translated = || {
+            let end = self.lone.only_one(namespace, local, peer)?;
+            // A server has many lone ends with the same address; none of them is the other end.
+            let back = self.lone.only_one(namespace, end.local, end.peer)?;
+            ((back.local, back.peer) == (local, peer)).then_some(OtherEnd::Translated(end))
         };
-        let shares_an_end = |end: &TcpConnection| end.peer == local || end.local == peer;
-        let all = self.tables.values().flat_map(TcpTable::all);
-        let mut ends = all.filter(|end| shares_an_end(end) && is_alone(end));
-        match (ends.next(), ends.next()) {
-            (Some(end), None) => Some(OtherEnd::Translated(end)),
-            _ => None,
-        }
+        self.mirror(namespace, local, peer).or_else(translated)
+    }
+}
+
+impl LoneEnds {
+    /// The end that has an address in common with the other end of this one, if there is only one.
+    fn only_one(
+        &self,
+        namespace: u64,
+        local: SocketAddr,
+        peer: SocketAddr,
+    ) -> Option<TcpConnection> {
+        let (local, peer) = (scoped(namespace, local), scoped(namespace, peer));
+        let found = [self.by_peer.get(&local), self.by_local.get(&peer)];
+        let mut ends = found.into_iter().flatten().flatten();
+        ends.next().filter(|_| ends.next().is_none()).copied()
     }
 }
 
@@ -222,6 +267,7 @@ mod tests {
             local: local.parse().unwrap(),
             peer: peer.parse().unwrap(),
             user: 33,
+            is_established: true,
         }
     }
 
@@ -231,6 +277,7 @@ mod tests {
             let table = machine.tables.entry(number as u64).or_default();
             ends.iter().for_each(|end| table.add(*end));
         }
+        machine.find_lone_ends();
         machine
     }
 
@@ -254,5 +301,34 @@ mod tests {
         assert_eq!(found(&[&[client], &[masqueraded]]), Some(OtherEnd::Translated(masqueraded)));
         assert_eq!(found(&[&[client], &[redirected, masqueraded]]), None, "either may be it");
         assert_eq!(found(&[&[client], &[one, two]]), None, "it has another end");
+    }
+
+    #[test]
+    fn lone_ends_of_connections_to_other_machines_are_no_translated_ones() {
+        let server = end("10.0.0.2:80", "10.0.0.9:5000", 1);
+        let another = end("10.0.0.2:80", "10.0.0.9:5001", 2);
+        // Its mirror was reset.
+        let client = end("10.0.0.2:6000", "10.0.0.2:80", 3);
+        let found = |from: TcpConnection, ends: &[TcpConnection]| {
+            machine(&[ends]).other_end(0, from.local, from.peer)
+        };
+        let ends = [server, another, client];
+        ends.iter().for_each(|from| assert_eq!(found(*from, &ends), None, "{from:?}"));
+        let closing = TcpConnection { is_established: false, ..client };
+        assert_eq!(found(server, &[server, closing]), None);
+        assert_eq!(found(closing, &[server, closing]), None);
+    }
+
+    #[test]
+    fn loopback_addresses_of_other_namespaces_are_other_addresses() {
+        let client = end("127.0.0.1:5000", "127.0.0.1:80", 1);
+        let mirrored = end("127.0.0.1:80", "127.0.0.1:5000", 2);
+        let redirected = end("127.0.0.1:8080", "127.0.0.1:5000", 3);
+        let found = |namespaces: &[&[TcpConnection]]| {
+            machine(namespaces).other_end(0, client.local, client.peer)
+        };
+        assert_eq!(found(&[&[client, redirected]]), Some(OtherEnd::Translated(redirected)));
+        assert_eq!(found(&[&[client], &[mirrored]]), None);
+        assert_eq!(found(&[&[client], &[redirected]]), None);
     }
 }
