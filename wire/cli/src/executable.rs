@@ -124,7 +124,8 @@ pub(crate) fn obstacle(program: &Path, library: &Path) -> Option<Obstacle> {
         match interpreter(&file) {
             Some(next) => file = next,
             None => {
-                let privilege = privilege(&file, &metadata).map(Obstacle::Privileged);
+                let own = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+                let privilege = privilege(&file, &metadata, own).map(Obstacle::Privileged);
                 return privilege.or_else(|| elf_obstacle(&read_elf(&file)?, ours.as_ref()));
             }
         }
@@ -132,11 +133,12 @@ pub(crate) fn obstacle(program: &Path, library: &Path) -> Option<Obstacle> {
     None
 }
 
-/// Why no library of this machine could be loaded into a program that runs; None if no reason is
-/// visible in its file.
-pub(crate) fn obstacle_in(running: &Path) -> Option<Obstacle> {
+/// Why no library of this machine could be loaded into a program that runs for the real user and
+/// group `runs_as`; None if no reason is visible in its file.
+pub(crate) fn obstacle_in(running: &Path, runs_as: (u32, u32)) -> Option<Obstacle> {
     let own = read_elf(Path::new("/proc/self/exe"));
-    let privilege = || privilege(running, &running.metadata().ok()?).map(Obstacle::Privileged);
+    let privilege =
+        || privilege(running, &running.metadata().ok()?, runs_as).map(Obstacle::Privileged);
     elf_obstacle(&read_elf(running)?, own.as_ref()).or_else(privilege)
 }
 
@@ -144,7 +146,14 @@ pub(crate) fn obstacle_in(running: &Path) -> Option<Obstacle> {
 /// sanitizer that it was built with. One that does not come first refuses to start (ASan), or does
 /// not see the calls by which threads synchronise (TSan).
 pub(crate) fn sanitizer(program: &Path) -> Option<OsString> {
-    read_elf(program)?.sanitizer
+    let data = ReadCache::new(File::open(program).ok()?);
+    let needed = match FileKind::parse(&data).ok()? {
+        FileKind::Elf32 => needed::<elf::FileHeader32<Endianness>>(&data).ok()?,
+        FileKind::Elf64 => needed::<elf::FileHeader64<Endianness>>(&data).ok()?,
+        _ => return None,
+    };
+    let runtime = needed.into_iter().find(|name| is_sanitizer(name))?;
+    Some(OsStr::from_bytes(runtime).to_owned())
 }
 
 fn elf_obstacle(program: &Elf, library: Option<&Elf>) -> Option<Obstacle> {
@@ -177,22 +186,20 @@ fn interpreter(file: &Path) -> Option<PathBuf> {
     named.and_then(|name| resolve(OsStr::from_bytes(name)).ok()).or(Some(interpreter))
 }
 
-/// How executing `file` raises the privileges of this process, after cap_bprm_creds_from_file() of
-/// the kernel.
-fn privilege(file: &Path, metadata: &Metadata) -> Option<Privilege> {
+/// How executing `file` raises the privileges of a process of this user and group, after
+/// cap_bprm_creds_from_file() of the kernel.
+fn privilege(file: &Path, metadata: &Metadata, (user, group): (u32, u32)) -> Option<Privilege> {
     let ignored =
         rustix::fs::statvfs(file).is_ok_and(|vfs| vfs.f_flag.contains(StatVfsMountFlags::NOSUID));
     if ignored {
         return None;
     }
-    let user = rustix::process::getuid();
-    let group = rustix::process::getgid();
     let has_capabilities = || {
         rustix::fs::getxattr(file, "security.capability", &mut [0u8; 64])
             .is_ok_and(|length| length > 0)
     };
-    privilege_of(metadata.mode(), metadata.uid() == user.as_raw(), metadata.gid() == group.as_raw())
-        .or_else(|| (!user.is_root() && has_capabilities()).then_some(Privilege::Capabilities))
+    privilege_of(metadata.mode(), metadata.uid() == user, metadata.gid() == group)
+        .or_else(|| (user != 0 && has_capabilities()).then_some(Privilege::Capabilities))
 }
 
 fn privilege_of(mode: u32, own_user: bool, own_group: bool) -> Option<Privilege> {
@@ -215,8 +222,6 @@ struct Elf {
     /// The program interpreter; None in a static program.
     loader: Option<PathBuf>,
     is_go: bool,
-    /// The runtime of a sanitizer, if it is a library.
-    sanitizer: Option<OsString>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -226,19 +231,24 @@ struct Machine {
     is_big_endian: bool,
 }
 
-/// None: not an ELF file, malformed, or not readable.
+/// The largest interpreter and notes together that are read: a file of another user may name as
+/// much as its file system has room for.
+const LARGEST: u64 = 1 << 20;
+
+/// None: not an ELF file, malformed, out of proportion, or not readable. Reads no sections, which
+/// may be of any length and which the kernel ignores.
 fn read_elf(path: &Path) -> Option<Elf> {
     let data = ReadCache::new(File::open(path).ok()?);
     match FileKind::parse(&data).ok()? {
-        FileKind::Elf32 => parse::<elf::FileHeader32<Endianness>>(&data).ok(),
-        FileKind::Elf64 => parse::<elf::FileHeader64<Endianness>>(&data).ok(),
+        FileKind::Elf32 => parse::<elf::FileHeader32<Endianness>>(&data),
+        FileKind::Elf64 => parse::<elf::FileHeader64<Endianness>>(&data),
         _ => None,
     }
 }
 
-fn parse<Header: FileHeader<Endian = Endianness>>(data: &ReadCache<File>) -> object::Result<Elf> {
-    let header = Header::parse(data)?;
-    let endian = header.endian()?;
+fn parse<Header: FileHeader<Endian = Endianness>>(data: &ReadCache<File>) -> Option<Elf> {
+    let header = Header::parse(data).ok()?;
+    let endian = header.endian().ok()?;
     let mut elf = Elf {
         machine: Machine {
             number: header.e_machine(endian).0,
@@ -247,32 +257,36 @@ fn parse<Header: FileHeader<Endian = Endianness>>(data: &ReadCache<File>) -> obj
         },
         loader: None,
         is_go: false,
-        sanitizer: needed(header, endian, data)
-            .unwrap_or_default()
-            .into_iter()
-            .find(|name| is_sanitizer(name))
-            .map(|name| OsStr::from_bytes(name).to_owned()),
     };
-    for segment in header.program_headers(endian, data)? {
-        if let Some(loader) = segment.interpreter(endian, data)? {
+    // Then a section has their number, up to 2^32.
+    if header.e_phnum(endian) == elf::PN_XNUM {
+        return None;
+    }
+    let mut left = LARGEST;
+    for segment in header.program_headers(endian, data).ok()? {
+        if ![elf::PT_INTERP, elf::PT_NOTE].contains(&segment.p_type(endian)) {
+            continue;
+        }
+        left = left.checked_sub(segment.p_filesz(endian).into())?;
+        if let Some(loader) = segment.interpreter(endian, data).ok()? {
             elf.loader = Some(PathBuf::from(OsStr::from_bytes(loader)));
         }
         // Go's linker leaves its build id in a note of its own.
-        if let Some(mut notes) = segment.notes(endian, data)? {
-            while let Some(note) = notes.next()? {
+        if let Some(mut notes) = segment.notes(endian, data).ok()? {
+            while let Some(note) = notes.next().ok()? {
                 elf.is_go |= note.name() == b"Go";
             }
         }
     }
-    Ok(elf)
+    Some(elf)
 }
 
 /// The names of the libraries that a program needs.
-fn needed<'data, Header: FileHeader<Endian = Endianness>>(
-    header: &Header,
-    endian: Endianness,
-    data: &'data ReadCache<File>,
-) -> object::Result<Vec<&'data [u8]>> {
+fn needed<Header: FileHeader<Endian = Endianness>>(
+    data: &ReadCache<File>,
+) -> object::Result<Vec<&[u8]>> {
+    let header = Header::parse(data)?;
+    let endian = header.endian()?;
     let sections = header.sections(endian, data)?;
     let Some((entries, link)) = sections.dynamic(endian, data)? else { return Ok(Vec::new()) };
     let strings = sections.strings(endian, data, link)?;
@@ -300,12 +314,7 @@ mod tests {
     }
 
     fn program(loader: Option<&str>) -> Elf {
-        Elf {
-            machine: machine(62),
-            loader: loader.map(PathBuf::from),
-            is_go: false,
-            sanitizer: None,
-        }
+        Elf { machine: machine(62), loader: loader.map(PathBuf::from), is_go: false }
     }
 
     const GNU: Option<&str> = Some("/lib64/ld-linux-x86-64.so.2");
@@ -396,6 +405,43 @@ mod tests {
         }
         assert_eq!(obstacle(directory.path(), &library), None);
         assert_eq!(obstacle(Path::new("/nonexistent"), &library), None);
+    }
+
+    #[test]
+    fn a_program_that_names_more_than_there_is_memory_for_is_not_judged() {
+        const LENGTH: u64 = 60 << 30;
+        // Its only segment has all of the file; its number is that of a section.
+        let file = |kind: u32, length: u64, number: u16| {
+            let mut file = b"\x7fELF\x02\x01\x01".to_vec();
+            file.resize(64, 0);
+            file[16..20].copy_from_slice(&[2, 0, 62, 0]);
+            file[20] = 1;
+            file[32] = 64;
+            file[40..48].copy_from_slice(&(LENGTH / 2).to_le_bytes());
+            file[54] = 56;
+            file[56..58].copy_from_slice(&number.to_le_bytes());
+            file[58..64].copy_from_slice(&[64, 0, 1, 0, 0, 0]);
+            file.extend_from_slice(&kind.to_le_bytes());
+            file.resize(64 + 32, 0);
+            file.extend_from_slice(&length.to_le_bytes());
+            file.resize(64 + 56, 0);
+            let sparse = tempfile::NamedTempFile::new().unwrap();
+            fs::write(sparse.path(), file).unwrap();
+            sparse.as_file().set_len(LENGTH).unwrap();
+            sparse
+        };
+        for (kind, length, number, is_judged) in [
+            // Code, and the section table is not looked at.
+            (elf::PT_LOAD, LENGTH, 1, true),
+            (elf::PT_NOTE, 0, 1, true),
+            (elf::PT_NOTE, LENGTH, 1, false),
+            (elf::PT_INTERP, LENGTH, 1, false),
+            (elf::PT_LOAD, 0, elf::PN_XNUM, false),
+        ] {
+            let file = file(kind.0, length, number);
+            let expected = is_judged.then(|| program(None));
+            assert_eq!(read_elf(file.path()), expected, "{kind:?} {length} {number}");
+        }
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub(crate) struct Process {
 pub(crate) struct Standing {
     /// The user for whom it acts.
     pub(crate) user: u32,
+    /// The user and the group that ran the program, which may have changed the former.
+    pub(crate) real: (u32, u32),
     /// Its number in its own pid namespace.
     pub(crate) inside: u32,
     /// Number of its system call filters.
@@ -243,6 +245,7 @@ fn standing(status: &str) -> Option<Standing> {
     Some(Standing {
         // Real, effective, saved, of the file system.
         user: number("Uid", 1)?,
+        real: (number("Uid", 0)?, number("Gid", 0)?),
         inside: match inside {
             Some(pid) => pid.parse().ok()?,
             None => number("Pid", 0)?,
@@ -295,8 +298,9 @@ mod tests {
 
     #[test]
     fn the_standing_of_a_process_is_read() {
-        let status = "Name:\tUid:\nUid:\t0\t33\t33\t33\nPid:\t70\nNSpid:\t70\t7\nSeccomp:\t2\nSeccomp_filters:\t3\n";
-        assert_eq!(standing(status), Some(Standing { user: 33, inside: 7, filters: 3 }));
+        let status = "Name:\tUid:\nUid:\t0\t33\t33\t33\nGid:\t5\t33\t33\t33\nPid:\t70\nNSpid:\t70\t7\nSeccomp:\t2\nSeccomp_filters:\t3\n";
+        let expected = Standing { user: 33, real: (0, 5), inside: 7, filters: 3 };
+        assert_eq!(standing(status), Some(expected));
         assert_eq!(standing("Name: x\n"), None);
         let own = all().into_iter().find(|process| process.pid == std::process::id()).unwrap();
         let user = rustix::process::geteuid().as_raw();

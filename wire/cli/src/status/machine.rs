@@ -14,7 +14,7 @@ use super::member::{Hindrance, Member, Registries};
 use super::row::{Holder, Row};
 use crate::executable;
 use crate::place::user_name;
-use crate::proc::{self, Process};
+use crate::proc::{self, Process, Standing};
 use crate::tcp_table::{TcpConnection, TcpTable};
 
 /// The network namespaces, by inode, and the holders of their sockets.
@@ -209,7 +209,11 @@ impl Other {
         let kind = match process.mapped() {
             None => Kind::Unknown,
             Some(mapped) if !mapped.library && mapped.registry.is_none() => {
-                Kind::Plain(executable::obstacle_in(&exe).map(|it| it.to_string()))
+                let of = |standing: Standing| {
+                    registries.ask(move || executable::obstacle_in(&exe, standing.real))
+                };
+                let obstacle = process.standing().and_then(of).flatten();
+                Kind::Plain(obstacle.map(|it| it.to_string()))
             }
             Some(_) => match Member::of(process, registries) {
                 Some(Member { hindrance, holder, .. }) => Kind::Member { hindrance, holder },

@@ -84,7 +84,11 @@ impl Registries {
         Some((number, entries))
     }
 
-    fn ask<T: Send + 'static>(&mut self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    /// The result of `work` on files that another user may answer for.
+    pub(super) fn ask<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
         if self.overdue >= Self::MOST_OVERDUE {
             return None;
         }
