@@ -77,10 +77,8 @@ fn add_rates(rows: &mut [Row], before: &[Row], elapsed: Duration) {
         let rate = |now: u64, then: u64| {
             (now.saturating_sub(then) as f64 / elapsed.as_secs_f64().max(1e-9)) as u64
         };
-        row.bytes_per_second = Some(Rates {
-            tx: rate(now.tx_tcp + now.tx_ring, then.tx_tcp + then.tx_ring),
-            rx: rate(now.rx_tcp + now.rx_ring, then.rx_tcp + then.rx_ring),
-        });
+        row.bytes_per_second =
+            Some(Rates { tx: rate(now.tx(), then.tx()), rx: rate(now.rx(), then.rx()) });
     }
 }
 
@@ -132,7 +130,7 @@ fn join(rows: Vec<Row>) -> Vec<Row> {
         entered.filter_map(|row| Some(((row.namespace, row.socket?), row.clone()))).collect();
     // Forks share these.
     let wake_channels: HashSet<_> = rows.iter().filter_map(Row::wake_channel).collect();
-    let shown = rows.into_iter().filter(|row| !wake_channels.contains(&(row.local, row.peer)));
+    let shown = rows.into_iter().filter(|row| !wake_channels.contains(&row.ends()));
     let joined = shown.map(|mut row| {
         let same = row.socket.and_then(|socket| entered.get(&(row.namespace, socket)));
         if let Some(other) = same.filter(|_| row.bytes.is_none()) {

@@ -64,6 +64,16 @@ pub(super) struct Holder {
     pub(super) registry: Option<FileNumber>,
 }
 
+/// The ends of a connection of a user in a network namespace. What a registry says of the
+/// connections of one user must not touch those of others.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct Ends {
+    user: Option<u32>,
+    namespace: Option<u64>,
+    local: SocketAddr,
+    peer: SocketAddr,
+}
+
 /// A file's device and inode.
 pub(super) type FileNumber = (u64, u64);
 
@@ -117,10 +127,20 @@ impl Row {
         (self.pid, self.local, self.peer)
     }
 
-    /// The ends of the wake channel to another machine.
-    pub(super) fn wake_channel(&self) -> Option<(SocketAddr, SocketAddr)> {
+    /// The wake channel to another machine.
+    pub(super) fn wake_channel(&self) -> Option<Ends> {
         let (own, peer) = self.wake_ports?;
-        Some((SocketAddr::new(self.local.ip(), own), SocketAddr::new(self.peer.ip(), peer)))
+        let with = |address: SocketAddr, port| SocketAddr::new(address.ip(), port);
+        Some(Ends { local: with(self.local, own), peer: with(self.peer, peer), ..self.ends() })
+    }
+
+    pub(super) fn ends(&self) -> Ends {
+        Ends {
+            user: self.holder.uid,
+            namespace: self.namespace,
+            local: self.local,
+            peer: self.peer,
+        }
     }
 
     /// Why a direction is on TCP, if that is known.
@@ -146,6 +166,16 @@ pub(super) struct Bytes {
     pub(super) tx_ring: u64,
     pub(super) rx_tcp: u64,
     pub(super) rx_ring: u64,
+}
+
+impl Bytes {
+    pub(super) fn tx(&self) -> u64 {
+        self.tx_tcp.saturating_add(self.tx_ring)
+    }
+
+    pub(super) fn rx(&self) -> u64 {
+        self.rx_tcp.saturating_add(self.rx_ring)
+    }
 }
 
 /// Bytes moved in a second, on both carriers.

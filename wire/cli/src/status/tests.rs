@@ -150,7 +150,14 @@ fn the_wake_channel_of_a_connection_is_not_shown_as_one_of_the_programs() {
         ..row(None, Carrier::Tcp, Some(Reason::BelowThreshold))
     };
     let other = Row { local: "127.0.0.1:40002".parse().unwrap(), ..wake_channel.clone() };
-    assert_eq!(join(vec![linked.clone(), wake_channel, other.clone()]), [linked, other]);
+    let of_another = |user, namespace| Row {
+        holder: Holder { uid: user, ..Holder::default() },
+        namespace,
+        ..wake_channel.clone()
+    };
+    let [user, namespace] = [of_another(Some(33), None), of_another(None, Some(7))];
+    let shown = [linked, other, user, namespace];
+    assert_eq!(join([&shown[..], &[wake_channel]].concat()), shown);
 }
 
 #[test]
