@@ -5,7 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::Read;
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ pub(crate) struct Mapped {
     pub(crate) registry: Option<PathBuf>,
 }
 
-/// The longest text about a process that is read: of its mappings, or its environment.
+/// The longest text about a process that is read, as of its environment.
 const LONGEST: u64 = 16 << 20;
 
 /// The processes that this user may inspect: root all of them, others their own.
@@ -73,8 +73,8 @@ fn processes(is_wanted: impl Fn(&fs::Metadata) -> bool) -> Vec<Process> {
 
 /// The name of a process, if it still exists.
 pub(crate) fn name_of(pid: u32) -> Option<String> {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    Some(name.trim_end().to_owned())
+    let name = fs::read(format!("/proc/{pid}/comm")).ok()?;
+    Some(String::from_utf8_lossy(&name).trim_end().to_owned())
 }
 
 /// The processes of any user that have a file mapped, if this user may inspect them.
@@ -108,11 +108,8 @@ fn mapping(device: u64, inode: u64, is_it: impl Fn(&[u8]) -> bool) -> Vec<u32> {
     };
     let all = all().into_iter();
     all.filter(|process| {
-        process
-            .maps()
-            .unwrap_or_default()
-            .split(|byte| *byte == b'\n')
-            .any(|line| has_numbers(line) || is_it(line))
+        let lines = process.maps().into_iter().flatten();
+        lines.map_while(Result::ok).any(|line| has_numbers(&line) || is_it(&line))
     })
     .map(|process| process.pid)
     .collect()
@@ -126,12 +123,14 @@ impl Process {
 
     /// Its mappings that concern the library; `None` if this user may not see them.
     pub(crate) fn mapped(&self) -> Option<Mapped> {
-        Some(mapped(&self.maps()?))
+        mapped(self.maps()?).ok()
     }
 
-    /// The lines of its `maps` file, one for each mapping.
-    fn maps(&self) -> Option<Vec<u8>> {
-        self.read("maps")
+    /// The lines of its `maps` file, one for each mapping. The kernel limits their number, and those
+    /// of libraries are the last ones.
+    fn maps(&self) -> Option<impl Iterator<Item = io::Result<Vec<u8>>> + use<>> {
+        let file = fs::File::open(self.directory.join("maps")).ok()?;
+        Some(BufReader::new(file).split(b'\n'))
     }
 
     pub(crate) fn standing(&self) -> Option<Standing> {
@@ -148,9 +147,9 @@ impl Process {
         String::from_utf8_lossy(&self.read("cgroup").unwrap_or_default()).into_owned()
     }
 
-    /// Whether it has become another user's since it was started: then the kernel gives its
-    /// directory to root.
-    pub(crate) fn has_changed_user(&self, user: u32) -> bool {
+    /// Whether it may have become another user's since it was started: then the kernel gives its
+    /// directory to root, as it does for other reasons.
+    pub(crate) fn may_have_changed_user(&self, user: u32) -> bool {
         fs::metadata(&self.directory).is_ok_and(|about| about.uid() != user)
     }
 
@@ -203,10 +202,11 @@ impl Environment {
 }
 
 /// The library and the registry among the lines of a `maps` file.
-fn mapped(maps: &[u8]) -> Mapped {
+fn mapped(lines: impl Iterator<Item = io::Result<Vec<u8>>>) -> io::Result<Mapped> {
     let (library, registry) = (seekwire_program::library::FILE_NAME, registry::file_name());
     let mut mapped = Mapped::default();
-    for line in maps.split(|byte| *byte == b'\n') {
+    for line in lines {
+        let line = line?;
         // Addresses, rights, offset, device and inode have no slash.
         let Some(at) = line.iter().position(|byte| *byte == b'/') else { continue };
         let (_, path) = line.split_at(at);
@@ -219,7 +219,7 @@ fn mapped(maps: &[u8]) -> Mapped {
             _ => {}
         }
     }
-    mapped
+    Ok(mapped)
 }
 
 /// A path of a `maps` file, in which the kernel writes the end of a line as `\012`.
@@ -260,7 +260,7 @@ pub(crate) fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 }
 
 /// Whether `path` names a file of this user alone, mode 0700.
-pub(crate) fn is_private_directory(path: &Path) -> std::io::Result<bool> {
+pub(crate) fn is_private_directory(path: &Path) -> io::Result<bool> {
     let metadata = fs::symlink_metadata(path)?;
     Ok(metadata.is_dir()
         && metadata.uid() == rustix::process::geteuid().as_raw()
@@ -290,9 +290,10 @@ mod tests {
              7f04-7f05 rw-p 00000000 00:00 0                          [heap]\n"
         );
         let registry = Some(PathBuf::from(format!("/run/a b\nc/{registry}")));
+        let mapped = |maps| super::mapped(BufReader::new(maps).split(b'\n')).unwrap();
         assert_eq!(mapped(maps.as_bytes()), Mapped { library: true, registry });
         let others =
-            b"7f00-7f01 r-xp 0 08:01 12 /usr/lib/libother.so\n1-2 rw-s 0 0:1 1 /x/registry-0\n";
+            &b"7f00-7f01 r-xp 0 08:01 12 /usr/lib/libother.so\n1-2 rw-s 0 0:1 1 /x/registry-0\n"[..];
         assert_eq!(mapped(others), Mapped::default());
     }
 

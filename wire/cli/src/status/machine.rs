@@ -210,7 +210,7 @@ impl Other {
             None => Kind::Unknown,
             Some(mapped) if !mapped.library && mapped.registry.is_none() => {
                 let of = |standing: Standing| {
-                    registries.ask(move || executable::obstacle_in(&exe, standing.real))
+                    registries.ask(&process, move || executable::obstacle_in(&exe, standing.real))
                 };
                 let obstacle = process.standing().and_then(of).flatten();
                 Kind::Plain(obstacle.map(|it| it.to_string()))

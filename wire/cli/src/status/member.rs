@@ -5,6 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use rustix::fs::FileType;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -55,18 +57,20 @@ type Entries = Rc<[RegistryEntry]>;
 #[derive(Debug, Default)]
 pub(super) struct Registries {
     read: HashMap<FileNumber, Entries>,
-    overdue: u32,
+    /// Looks that had no answer, by mount namespace.
+    overdue: HashMap<Option<u64>, u32>,
 }
 
 impl Registries {
-    /// Looks at the files of processes whose file system does not answer are given up after this
-    /// many.
+    /// Looks at the files of a mount namespace are given up after this many without an answer.
     const MOST_OVERDUE: u32 = 3;
+    /// And at all files after this many.
+    const MOST_OVERDUE_IN_ALL: u32 = 12;
 
     /// The registry that a process has mapped from this file, which belongs to `user` or root.
     fn of(&mut self, process: &Process, path: &Path, user: u32) -> Option<(FileNumber, Entries)> {
         let (root, path) = (Root::of(process), path.to_owned());
-        let file = self.ask(move || {
+        let file = self.ask(process, move || {
             let open = |root: Root| root.open(&path, &[user, 0]);
             // In a chroot, the kernel names the file as this process sees it.
             let file = open(root).or_else(|_| open(Root::own())).ok()?;
@@ -78,22 +82,33 @@ impl Registries {
             return Some((number, Rc::clone(read)));
         }
         // If it is damaged, the process that uses it has logged the reason.
-        let entries = self.ask(move || registry::read(&file).unwrap_or_default())?;
+        let entries = self.ask(process, move || registry::read(&file).unwrap_or_default())?;
         let entries: Entries = entries.into();
         self.read.insert(number, Rc::clone(&entries));
         Some((number, entries))
     }
 
-    /// The result of `work` on files that another user may answer for.
+    /// The result of `work` on files of a process, whose user may answer for them.
     pub(super) fn ask<T: Send + 'static>(
         &mut self,
+        process: &Process,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
-        if self.overdue >= Self::MOST_OVERDUE {
+        let in_all: u32 = self.overdue.values().sum();
+        let here = self.overdue.entry(process.namespace("mnt")).or_default();
+        if *here >= Self::MOST_OVERDUE || in_all >= Self::MOST_OVERDUE_IN_ALL {
+            static IS_SAID: AtomicBool = AtomicBool::new(false);
+            if !IS_SAID.swap(true, Ordering::Relaxed) {
+                seekwire_program::tell(format!(
+                    "seekwire: the table may be incomplete: file systems that processes use, process \
+                     {} for one, do not answer",
+                    process.pid
+                ));
+            }
             return None;
         }
         let answer = within_patience(work);
-        self.overdue += u32::from(answer.is_none());
+        *here += u32::from(answer.is_none());
         answer
     }
 
@@ -104,7 +119,7 @@ impl Registries {
         config: &Config,
     ) -> Option<Hindrance> {
         let (root, user, directory) = (Root::of(process), standing.user, config.dir.clone());
-        let found = self.ask(move || {
+        let found = self.ask(process, move || {
             (root.look_at("proc/version".as_ref()).is_ok(), root.look_at(&directory).ok())
         });
         let (has_proc, directory) = found?;
@@ -125,9 +140,9 @@ impl Registries {
                     config.dir.display()
                 )))
             }
-            None if process.has_changed_user(user) => Some(Hindrance::Directory(format!(
-                "it has become {name} since it started, and looks in the directory of the former \
-                 user; set SEEKWIRE_DIR to one of {name}"
+            None if process.may_have_changed_user(user) => Some(Hindrance::Directory(format!(
+                "it may have become {name} since it started, and looks in the directory of the \
+                 former user then; set SEEKWIRE_DIR to one of {name}"
             ))),
             _ => None,
         }
@@ -268,6 +283,8 @@ fn traffic(process: &Process, ends: &[(SocketAddr, SocketAddr)]) -> Vec<Option<T
         return Vec::new();
     }
     // Only a thread of its own may leave this namespace.
-    let answer = std::thread::scope(|scope| scope.spawn(ask).join());
-    answer.ok().and_then(Result::ok).unwrap_or_else(|| vec![None; ends.len()])
+    let answer = thread::scope(|scope| {
+        thread::Builder::new().spawn_scoped(scope, ask).ok()?.join().ok()?.ok()
+    });
+    answer.unwrap_or_else(|| vec![None; ends.len()])
 }
