@@ -13,7 +13,7 @@ use seekwire_protocol::{FourTuple, Reason};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::fd::PrivateFd;
 use seekwire_transport::sys::unix::Sender;
-use seekwire_transport::sys::{Fd, diag, host, proof};
+use seekwire_transport::sys::{Fd, diag, host, proof, socket};
 
 use crate::scarcity;
 
@@ -44,9 +44,9 @@ pub(crate) fn other_end(tuple: &FourTuple) -> Result<diag::DiagSocket, Reason> {
 }
 
 /// Why no process of this user has registered the other end, as far as the kernel says so without
-/// /proc; `tuple` is this end's view. Takes a few system calls, so it is asked once for a
-/// connection, when it has looked for the peer in vain several times.
-pub(crate) fn why_absent(tuple: &FourTuple) -> Reason {
+/// /proc; `tuple` is this end's view, and `socket` is this end. Takes a few system calls, so it is
+/// asked once for a connection, when it has looked for the peer in vain several times.
+pub(crate) fn why_absent(socket: Fd, tuple: &FourTuple) -> Reason {
     match other_end(tuple) {
         Err(Reason::NoPeer) => {}
         // A process of this user holds it, without the library or with another directory.
@@ -56,6 +56,11 @@ pub(crate) fn why_absent(tuple: &FourTuple) -> Reason {
     let (local, peer) = (SocketAddr::from(tuple.local), SocketAddr::from(tuple.peer));
     let exists = |local, peer| diag::exists(local, peer, tuple.namespace);
     match (exists(local, peer), exists(peer, local)) {
+        // Only a query that names its device finds a socket that is bound to one; one that was reset
+        // is not to be found.
+        (Ok(false), _) if socket::is_bound_to_device(socket) || socket::names(socket).is_err() => {
+            Reason::NoPeer
+        }
         (Ok(false), _) => {
             static IS_SAID: AtomicBool = AtomicBool::new(false);
             if !IS_SAID.swap(true, Ordering::Relaxed) {
@@ -150,7 +155,7 @@ fn impossible(error: &std::io::Error) -> Reason {
 mod tests {
     use std::net::{TcpListener, TcpStream};
 
-    use seekwire_transport::sys::{socket, thread};
+    use seekwire_transport::sys::thread;
 
     use super::*;
 
@@ -167,17 +172,19 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let tuple = view_of(&a);
-        assert_eq!(why_absent(&tuple), Reason::NoPeer, "not accepted yet");
+        assert_eq!(why_absent(Fd::from(&a), &tuple), Reason::NoPeer, "not accepted yet");
         let accepted = listener.accept().unwrap();
-        assert_eq!(why_absent(&tuple), Reason::NoPeer, "held by this user");
+        assert_eq!(why_absent(Fd::from(&a), &tuple), Reason::NoPeer, "held by this user");
         let elsewhere = FourTuple { namespace: tuple.namespace + 1, ..tuple };
-        assert_eq!(why_absent(&elsewhere), Reason::NamespaceUnproven);
+        assert_eq!(why_absent(Fd::from(&a), &elsewhere), Reason::NamespaceUnproven);
         // A kernel that cannot ask about TCP finds no connection at all.
         let unknown =
             FourTuple { local: "127.0.0.1:9".parse::<SocketAddr>().unwrap().into(), ..tuple };
-        assert_eq!(why_absent(&unknown), Reason::NoDiag);
+        assert_eq!(why_absent(Fd::from(&a), &unknown), Reason::NoDiag);
+        let unconnected = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert_eq!(why_absent(Fd::from(&unconnected), &unknown), Reason::NoPeer, "reset");
         drop(accepted);
-        assert_eq!(why_absent(&tuple), Reason::NoPeer, "closed");
+        assert_eq!(why_absent(Fd::from(&a), &tuple), Reason::NoPeer, "closed");
     }
 
     #[test]

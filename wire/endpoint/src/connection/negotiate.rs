@@ -89,7 +89,7 @@ impl Connection {
                 // costs little.
                 negotiation.looks = (negotiation.looks + 1).min(20);
                 let reason = match reason {
-                    Reason::NoPeer if !is_linked(negotiation) => negotiation.absence(),
+                    Reason::NoPeer if !is_linked(negotiation) => negotiation.absence(self.fd()),
                     reason => reason,
                 };
                 tracing::debug!("fd {}: stays on TCP: {reason}", self.fd().raw());
@@ -197,7 +197,7 @@ impl Connection {
         if negotiation.looks > 1 && negotiation.pending.is_none() && is_waiting {
             // The connection is above the threshold, and so is the other end, which would have
             // registered by now.
-            self.set_reason(Some(negotiation.absence()));
+            self.set_reason(Some(negotiation.absence(self.fd())));
         }
         let threshold = Config::get().threshold;
         match negotiation.looks {

@@ -12,8 +12,8 @@ use seekwire_transport::queue::{self, QueuePair};
 use seekwire_transport::ring::Ring;
 use seekwire_transport::sys::doorbell::Doorbell;
 use seekwire_transport::sys::fd::PrivateFd;
-use seekwire_transport::sys::thread;
 use seekwire_transport::sys::unix::{Channel, Sender};
+use seekwire_transport::sys::{Fd, thread};
 
 use super::data_path::{DataPath, Far};
 use crate::config::Config;
@@ -44,12 +44,12 @@ impl Negotiation {
     /// calls by then, beside which the question costs little.
     const ASKED_AFTER: u32 = 3;
 
-    /// Why no process has registered the other end.
-    pub(super) fn absence(&mut self) -> Reason {
+    /// Why no process has registered the other end of `socket`.
+    pub(super) fn absence(&mut self, socket: Fd) -> Reason {
         let Some(tuple) = self.tuple.filter(|_| self.looks >= Self::ASKED_AFTER) else {
             return Reason::NoPeer;
         };
-        *self.why_absent.get_or_insert_with(|| proof::why_absent(&tuple))
+        *self.why_absent.get_or_insert_with(|| proof::why_absent(socket, &tuple))
     }
 }
 

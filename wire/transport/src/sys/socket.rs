@@ -162,6 +162,16 @@ pub fn namespace(fd: Fd) -> Result<u64, Errno> {
     if got == size_of::<u64>() { Ok(cookie) } else { Err(Errno::NOPROTOOPT) }
 }
 
+const SO_BINDTOIFINDEX: i32 = 62;
+
+/// Whether a socket sends and receives by one interface only: a program has asked for that, or its
+/// addresses are link-local ones of IPv6.
+#[must_use]
+pub fn is_bound_to_device(fd: Fd) -> bool {
+    let mut index: libc::c_int = 0;
+    getsockopt(fd, libc::SOL_SOCKET, SO_BINDTOIFINDEX, &mut index).is_ok() && index != 0
+}
+
 /// The kernel's byte counts of a socket, each as a range because bytes move during the query.
 #[derive(Clone, Debug)]
 pub struct KernelCounts {
@@ -606,4 +616,21 @@ pub fn reset(fd: Fd) {
     // Otherwise it could be connected anew. The kernel also does this on a socket that is not
     // connected.
     let _ = shutdown(fd, Shutdown::Both);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_socket_that_is_bound_to_a_device_is_told_from_others() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = Fd::from(&listener);
+        assert!(!is_bound_to_device(socket));
+        // The first interface is loopback.
+        setsockopt(socket, libc::SOL_SOCKET, SO_BINDTOIFINDEX, &1).unwrap();
+        assert!(is_bound_to_device(socket));
+    }
 }
