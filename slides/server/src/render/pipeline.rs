@@ -14,6 +14,7 @@
 //! long; with large ones, more complete updates are done per second.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, ThreadId};
@@ -383,7 +384,10 @@ impl Filter for JobFilter {
             let number = u64::from_le_bytes(number.try_into()?);
             // Its unit may have failed.
             if let Some((task, block)) = self.waiting.job(number) {
-                self.waiting.answer(number, self.outcome(task, &block));
+                // Otherwise its client would wait for the end of a unit that goes on.
+                let outcome = catch_unwind(AssertUnwindSafe(|| self.outcome(task, &block)));
+                let outcome = outcome.unwrap_or_else(|_| Err("the work panicked".into()));
+                self.waiting.answer(number, outcome);
             }
         }
         Ok(())
