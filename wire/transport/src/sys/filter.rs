@@ -505,6 +505,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "miri starts no processes")]
     fn without_a_filter_that_matters_all_calls_are_allowed() {
         assert_eq!(trial(), Trial::Allowed);
         assert_eq!(deadly_call(), None);

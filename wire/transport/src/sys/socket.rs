@@ -625,6 +625,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "miri has no sockets")]
     fn a_socket_that_is_bound_to_a_device_is_told_from_others() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = Fd::from(&listener);
