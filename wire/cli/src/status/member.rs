@@ -126,9 +126,6 @@ impl Registries {
         if !has_proc {
             return Some(Hindrance::NoProc);
         }
-        if standing.filters > config.seccomp {
-            return Some(Hindrance::Filters(standing.filters));
-        }
         let is_directory = |mode| FileType::from_raw_mode(mode) == FileType::Directory;
         let name = user_name(user);
         match directory {
@@ -144,7 +141,10 @@ impl Registries {
                 "it may have become {name} since it started, and looks in the directory of the \
                  former user then; set SEEKWIRE_DIR to one of {name}"
             ))),
-            _ => None,
+            // Last: most filters do no harm.
+            _ => {
+                (standing.filters > config.seccomp).then_some(Hindrance::Filters(standing.filters))
+            }
         }
     }
 }
