@@ -182,29 +182,31 @@ fn namespaces() -> Finding {
 
 fn proving() -> Finding {
     const CHECK: &str = "proof of connections";
-    const NO_DIAG: &str = "the kernel does not find TCP connections by sock_diag";
-    let attempt = || -> io::Result<bool> {
+    // `None`: the kernel does not find the connection.
+    let attempt = || -> io::Result<Option<bool>> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let end = TcpStream::connect(listener.local_addr()?)?;
         let (other, _) = listener.accept()?;
         let namespace = seekwire_transport::sys::socket::namespace(Fd::from(&end))?;
         let found = diag::find(other.local_addr()?, other.peer_addr()?, namespace)?;
-        let socket = found.ok_or_else(|| io::Error::other(NO_DIAG))?;
+        let Some(socket) = found else { return Ok(None) };
         let (channel, far) = unix::Channel::pair()?;
         unix::Channel::from_peer(far).send(b"who am I", &[proof::of(Fd::from(&other))?.as_fd()])?;
         let delivery = channel.receive(&mut [0; 8])?;
         let shown = delivery.and_then(|mut delivery| {
             Some((delivery.descriptors.pop()?, delivery.sender?.identity?))
         });
-        let Some((shown, identity)) = shown else { return Ok(false) };
-        Ok(socket.user == host::user()
-            && proof::holds(shown.as_fd(), Fd::from(&end), socket.inode, identity)?)
+        let Some((shown, identity)) = shown else { return Ok(Some(false)) };
+        let holds = proof::holds(shown.as_fd(), Fd::from(&end), socket.inode, identity)?;
+        Ok(Some(holds && socket.user == host::user()))
     };
     const ADVICE: &str = "connections stay on TCP: mount /proc and allow AF_NETLINK sockets; \
                           the kernel needs CONFIG_INET_DIAG (module tcp_diag)";
     match attempt() {
-        Ok(true) => Finding::ok(CHECK, "sock_diag, epoll and /proc say who holds the other end"),
-        Ok(false) => {
+        Ok(Some(true)) => {
+            Finding::ok(CHECK, "sock_diag, epoll and /proc say who holds the other end")
+        }
+        Ok(Some(false)) => {
             Finding::fail(CHECK, "the kernel does not say who holds the other end", ADVICE)
         }
         Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => Finding::fail(
@@ -212,9 +214,9 @@ fn proving() -> Finding {
             error.to_string(),
             "raise the limit on open files (ulimit -n, LimitNOFILE=)",
         ),
-        Err(error) if error.to_string() == NO_DIAG => Finding::fail(
+        Ok(None) => Finding::fail(
             CHECK,
-            NO_DIAG,
+            "the kernel does not find TCP connections by sock_diag",
             "connections stay on TCP: load the module tcp_diag (modprobe tcp_diag)",
         ),
         Err(error) => Finding::fail(CHECK, error.to_string(), ADVICE),
@@ -398,9 +400,10 @@ fn containment() -> Finding {
             Trial::AllowedWithoutLinks(call) => Some(format!(
                 "allow {call}: without it, no connection uses memory that machines share"
             )),
-            Trial::Kills => {
-                filter::deadly_call().map(|call| format!("allow {call}, or programs stay on TCP"))
-            }
+            trial @ Trial::Kills => match filter::deadly_call() {
+                Some(call) => Some(format!("allow {call}, or programs stay on TCP")),
+                None => trial.obstacle(),
+            },
             trial => trial.obstacle(),
         };
         if let Some(advice) = advice {
