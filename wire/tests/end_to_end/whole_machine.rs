@@ -82,6 +82,16 @@ fn seen(stage: &Stage, port: &str) -> [Value; 2] {
     })
 }
 
+/// A client, and a server that runs where the words `before` say, and what [`seen`] shows of them.
+fn seen_with_server(stage: &Stage, before: &[String], settings: &str) -> ([Child; 2], [Value; 2]) {
+    let mut listen = script(stage, before, &[settings], &["steps.py", "listen"]);
+    let (mut server, port) = stage.serve_printing_port(&mut listen);
+    let words = ["steps.py", "connect", "127.0.0.1", &port];
+    let mut client = stage.start(&mut script(stage, &[], &[settings], &words));
+    talk(&mut client, &mut server);
+    ([client, server], seen(stage, &port))
+}
+
 fn rows(mut command: Command, stage: &Stage) -> Vec<Value> {
     let text = stage.run(command.args(["status", "--json"])).success();
     serde_json::from_str(&text).expect("an array")
@@ -140,7 +150,7 @@ fn users_who_do_not_share_a_directory_are_named() {
 #[test]
 fn a_peer_in_another_network_namespace_is_named() {
     let Some(stage) = stage() else { return };
-    let Ok(testbed) = Testbed::new() else { return };
+    let testbed = Testbed::new().expect("root may make namespaces");
     let settings = in_directory(&directory(&stage, "registry", 0));
     let stats = format!("SEEKWIRE_STATS={}", stage.path("stats").display());
     let command = |words: &[&str]| script(&stage, &[], &[&settings, &stats], words);
@@ -203,23 +213,14 @@ fn a_peer_under_filters_is_named_and_knows_why_itself() {
     let filter = stage.compile("under_filter.c", "under_filter", &[]);
     let env = installed("env");
     let before = [&filter, Path::new("needed"), &env].map(|word| word.display().to_string());
-    let (mut server, port) = stage.serve_printing_port(&mut script(
-        &stage,
-        &before,
-        &[&settings],
-        &["steps.py", "listen"],
-    ));
-    let words = ["steps.py", "connect", "127.0.0.1", &port];
-    let mut client = stage.start(&mut script(&stage, &[], &[&settings], &words));
-    talk(&mut client, &mut server);
-    let [of_client, of_server] = seen(&stage, &port);
+    let (ends, [of_client, of_server]) = seen_with_server(&stage, &before, &settings);
     assert_says(
         &of_client,
         "peer filtered",
         &["python3 (pid ", "1 system call filters, and no registry"],
     );
     assert_says(&of_server, "system calls filtered", &[]);
-    finish([client, server]);
+    finish(ends);
 }
 
 #[test]
@@ -290,25 +291,16 @@ fn a_chroot_without_proc_is_named() {
     let before = ["unshare", "--mount", "sh", "-c", inside, "sh", root.to_str().expect("text")];
     let before = before.map(str::to_owned);
     let settings = in_directory(&directory(&stage, "registry", 0));
-    let (mut server, port) = stage.serve_printing_port(&mut script(
-        &stage,
-        &before,
-        &[&settings],
-        &["steps.py", "listen"],
-    ));
-    let words = ["steps.py", "connect", "127.0.0.1", &port];
-    let mut client = stage.start(&mut script(&stage, &[], &[&settings], &words));
-    talk(&mut client, &mut server);
-    let [of_client, of_server] = seen(&stage, &port);
+    let (ends, [of_client, of_server]) = seen_with_server(&stage, &before, &settings);
     assert_says(&of_server, "no /proc", &[]);
     assert_says(&of_client, "peer not found", &["python3 (pid ", "has no /proc"]);
-    finish([client, server]);
+    finish(ends);
 }
 
 #[test]
 fn nat_between_the_ends_is_named() {
     let Some(stage) = stage() else { return };
-    let Ok(testbed) = Testbed::new() else { return };
+    let testbed = Testbed::new().expect("root may make namespaces");
     let iptables = installed("iptables-legacy");
     let settings = in_directory(&directory(&stage, "registry", 0));
     let stats = format!("SEEKWIRE_STATS={}", stage.path("nat").display());

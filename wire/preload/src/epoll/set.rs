@@ -119,7 +119,7 @@ impl<S: SocketHandle> EpollSet<S> {
         let Some(mut state) = self.state.lock_in_handler() else { return };
         if state.recheck_after().is_some_and(|left| left.is_zero()) {
             state.recheck(epfd);
-            // An armed watch that is ready rings, so that the kernel reports the set, too.
+            // An armed watch that is ready rings, so that the kernel also reports the set.
             if state.sleepers > 0 || state.is_watched_by_kernel {
                 state.arm_for_sleepers(epfd);
             } else {
