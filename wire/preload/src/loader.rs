@@ -18,7 +18,7 @@ use rustix::fs::{Access, access, fgetxattr};
 use rustix::process::{getegid, geteuid, getgid, getuid};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::fd::LibraryFd;
-use seekwire_transport::sys::{call, filter, host};
+use seekwire_transport::sys::{call, host};
 
 use crate::ffi::guarded_raw;
 use crate::{loaded, pointers, process};
@@ -96,11 +96,7 @@ impl ExecTarget {
             // SAFETY: as above.
             Some(is_loaded && unsafe { is_wanted(environment) }? && sees_numbers())
         };
-        // Under filters, it loads the library and may then find that it cannot use it.
-        let is_free = || filter::installed() == Some(0);
-        !process::retreats()
-            && !process::is_filtered()
-            && guarded_raw(|| if is_free() { look() } else { None }).flatten() == Some(true)
+        !process::retreats() && !process::is_filtered() && guarded_raw(look).flatten() == Some(true)
     }
 
     /// The file that the kernel runs, after following scripts. `None` if that is unknown.

@@ -281,3 +281,15 @@ fn under_a_filter_that_was_there_before_the_library_tries_its_calls() {
     });
     assert_eq!(attached(&log), 2, "{log}");
 }
+
+/// A program that inherits a connection begins under the same filter, and tries it before it looks
+/// for bytes that were left to it.
+#[test]
+fn under_a_filter_a_program_inherits_all_unread_bytes() {
+    let directory = emptied("inherited-unread");
+    let program = compile("seccomp", &directory, &[]);
+    let inherits = compile("inherit_unread", &directory, &[]);
+    let arguments = ["harmless", "kill", "prctl"];
+    let log = log_of("inherited-unread", &|| filtered(&program, &arguments, Some(&inherits)));
+    assert!(attached(&log) > 0, "{log}");
+}
