@@ -224,7 +224,7 @@ impl Verdict {
             (Self::NotReproduced, ClaimSource::Expectation(_)) => "not confirmed",
             (Self::NotReproduced, ClaimSource::Goal) => "not met",
             (Self::ImprovedUpon, _) => "improved upon",
-            (Self::Undecided, _) => "cannot be told",
+            (Self::Undecided, _) => "inconclusive",
             (Self::NotMeasured, _) => "not measured",
         }
     }

@@ -113,7 +113,7 @@ mod tests {
             of(
                 "yes",
                 "improved upon, as far as can be told",
-                "0 of 2 claims; improved upon: gain; cannot be told: neither"
+                "0 of 2 claims; improved upon: gain; inconclusive: neither"
             )
         );
         let missing = ("missing", f64::NAN, f64::NAN);

@@ -175,7 +175,7 @@ fn verdicts_follow_the_numbers() {
     };
     assert_eq!(verdict(0.98, 1.02), "yes\">met");
     assert_eq!(verdict(0.90, 0.92), "no\">not met");
-    assert_eq!(verdict(0.90, 1.02), "unknown\">cannot be told");
+    assert_eq!(verdict(0.90, 1.02), "unknown\">inconclusive");
     // Its number lies outside.
     assert_eq!(verdict(1.5, 0.5), "unknown\">not measured");
 }
@@ -489,7 +489,7 @@ fn no_claim_is_judged_by_damaged_data_or_by_the_runs_that_survived() {
         failed["error"] = "the server was killed".into();
         rows.push(failed);
     });
-    assert_eq!(survived, "unknown\">cannot be told");
+    assert_eq!(survived, "unknown\">inconclusive");
     assert!(page.contains("2 of 150 rounds failed: the server was killed"), "{page}");
 }
 

@@ -194,7 +194,7 @@ pub(super) struct LabRun {
 /// Verdicts follow from the numbers. A claim of a paper is reproduced when the whole 95 % interval
 /// meets its criterion. It is improved upon when the whole interval is better than what the paper
 /// found, for example no loss where the paper found one. It is not reproduced when no part of the
-/// interval meets the criterion. Otherwise it cannot be told, and more rounds are needed. A result
+/// interval meets the criterion. Otherwise it is inconclusive, and more rounds are needed. A result
 /// that cannot be read is named with the reason, and the others are shown.
 #[derive(Debug, Args)]
 #[command(after_help = "\

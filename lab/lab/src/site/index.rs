@@ -30,7 +30,7 @@ pub(super) fn html(tree: &ResultTree) -> String {
             (machines(&readable))
             p.soft {
                 "Verdicts follow from the numbers. A claim is reproduced, or a goal met, if the whole 95 % interval fulfils \
-                 the criterion; it is not if no part of the interval does; otherwise it cannot be told. A claim is improved \
+                 the criterion; it is not if no part of the interval does; otherwise it is inconclusive. A claim is improved \
                  upon if the whole interval is better than what a paper found, for example no loss where the paper found \
                  one. The intervals are widened for few rounds (Student’s t)."
             }

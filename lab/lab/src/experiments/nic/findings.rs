@@ -283,7 +283,7 @@ fn theirs_from(columns: &[Column], better: Better) -> Option<u64> {
 fn judged(here: Ratio, judge: impl Fn(Ratio) -> String) -> String {
     match here.has_interval() {
         true => judge(here),
-        false => "cannot be told: one complete round has no interval".to_owned(),
+        false => "inconclusive: one complete round has no interval".to_owned(),
     }
 }
 
@@ -291,7 +291,7 @@ fn at_least(here: Ratio, wanted: f64) -> String {
     let judgement = match here {
         Ratio { low, .. } if low >= wanted => "yes, with the whole interval",
         Ratio { high, .. } if high < wanted => "no",
-        _ => "cannot be told",
+        _ => "inconclusive",
     };
     format!("at least {wanted}: {judgement}")
 }
@@ -316,7 +316,7 @@ fn equal(here: Ratio, within: f64) -> String {
             "yes, with the whole interval"
         }
         Ratio { low, high, .. } if low > 1.0 + within || high < 1.0 - within => "no",
-        _ => "cannot be told",
+        _ => "inconclusive",
     };
     format!("equal within {:.0} %: {judgement}", 100.0 * within)
 }
@@ -394,8 +394,8 @@ mod tests {
     #[test]
     fn judgements_go_by_intervals() {
         assert!(at_least(ratio(2.0, 1.7, 2.2), 1.6).ends_with("whole interval"));
-        assert!(at_least(ratio(1.7, 1.5, 1.9), 1.6).ends_with("cannot be told"));
-        assert!(at_least(ratio(1.5, 1.4, 1.9), 1.6).ends_with("cannot be told"));
+        assert!(at_least(ratio(1.7, 1.5, 1.9), 1.6).ends_with("inconclusive"));
+        assert!(at_least(ratio(1.5, 1.4, 1.9), 1.6).ends_with("inconclusive"));
         assert!(at_least(ratio(1.4, 1.3, 1.5), 1.6).ends_with("no"));
         assert_eq!(direction(ratio(0.5, 0.4, 0.6), Better::Lower), "better: -50.0 %");
         assert_eq!(direction(ratio(0.5, 0.4, 0.6), Better::Higher), "worse: -50.0 %");
@@ -403,11 +403,11 @@ mod tests {
             direction(ratio(1.0, 0.9, 1.1), Better::Lower).starts_with("no significant difference")
         );
         assert!(equal(ratio(1.0, 0.95, 1.05), 0.1).ends_with("whole interval"));
-        assert!(equal(ratio(1.05, 0.8, 1.3), 0.1).ends_with("cannot be told"));
-        assert!(equal(ratio(1.2, 1.05, 1.3), 0.1).ends_with("cannot be told"));
+        assert!(equal(ratio(1.05, 0.8, 1.3), 0.1).ends_with("inconclusive"));
+        assert!(equal(ratio(1.2, 1.05, 1.3), 0.1).ends_with("inconclusive"));
         assert!(equal(ratio(2.0, 1.9, 2.1), 0.1).ends_with("no"));
         let single = Ratio { pairs: Some(1), ..ratio(2.0, 2.0, 2.0) };
-        assert!(judged(single, |here| at_least(here, 1.6)).starts_with("cannot be told"));
+        assert!(judged(single, |here| at_least(here, 1.6)).starts_with("inconclusive"));
         assert_eq!(matters_from(&[(1, Some(single))], Better::Higher), None);
     }
 
