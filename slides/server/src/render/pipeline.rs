@@ -5,8 +5,9 @@
 //! ```
 //!
 //! Only the numbers of jobs pass through the first stream: their bytes and clients are in a table of
-//! this process. Nothing passes through the second one: its sink learns when a unit of work ends. A copy at a worker sends it the bytes and waits for the answer; if none comes, it
-//! does the work itself.
+//! this process. Nothing passes through the second one: its sink learns when a unit of work ends. A
+//! copy at a worker sends it the bytes and waits for the answer; if none comes, it does the work
+//! itself.
 //!
 //! Without a guarantee, the pipeline runs one unit of work for its whole life. With one, each
 //! update is a unit of its own, and flow chooses how many jobs form a block, as V. Melnyk et al.
